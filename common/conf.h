@@ -1,0 +1,65 @@
+/*
+ * edgeward.conf and policy.conf: one table of keys, read by connectd and workerd before their sandboxes close.
+ *
+ * An unknown section or key, a key given twice, a value out of range, a line over 198 bytes (inih cuts there) or a
+ * continuation line is an error with file and line. Nothing here logs; the text goes to the caller.
+ */
+#ifndef EDGEWARD_CONF_H
+#define EDGEWARD_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/log.h"
+
+enum conf_overflow { CONF_OVERFLOW_WAIT, CONF_OVERFLOW_WAIT_FOREVER, CONF_OVERFLOW_DROP };
+enum conf_sandbox { CONF_SANDBOX_REQUIRE, CONF_SANDBOX_BEST_EFFORT };
+enum conf_dialect { CONF_DIALECT_AUTO, CONF_DIALECT_CLOOP };
+
+#define CONF_STR	200	/* no value is longer: inih's line limit */
+
+struct conf {
+	/* [hub] */
+	char hub_url[CONF_STR];
+	char hub_pin[CONF_STR];		/* one or several, as written */
+	char hub_ca_file[CONF_STR];
+	char hub_token_file[CONF_STR];
+	char hub_proxy[CONF_STR];	/* URL, "none" to ignore the environment, empty = environment */
+	char hub_no_proxy[CONF_STR];
+	bool hub_insecure;
+	enum conf_dialect hub_dialect;
+	/* [link], milliseconds */
+	int64_t connect_timeout, handshake_timeout, write_timeout, heartbeat, dead_after;
+	int64_t retry_min, retry_max_local, retry_max, stable_after;
+	/* [device] */
+	char device_name[CONF_STR];
+	char device_labels[CONF_STR];	/* "k=v, k=v" */
+	/* [work] */
+	char work_root[CONF_STR];
+	uint32_t work_slots;		/* 0 = number of cpus */
+	uint64_t work_retain;		/* bytes of output held in memory per workload */
+	enum conf_overflow work_overflow;
+	int64_t work_overflow_wait, work_kill_grace;	/* ms */
+	uint64_t work_disk_low;		/* bytes that must stay free for a start */
+	enum conf_sandbox work_sandbox;
+	/* [log] */
+	enum log_level log_level;
+};
+
+struct policy {
+	bool start;			/* may a hub start workloads at all */
+	uint32_t max_timeout_s;		/* 0 = no bound; else the longest timeout, and the default */
+};
+
+#define CONF_ERR_SIZE	512
+
+/* Defaults, then the text. name is for the message only. -EINVAL with err filled. */
+int conf_parse(struct conf *conf, const char *name, const char *text, size_t len, char err[CONF_ERR_SIZE]);
+int policy_parse(struct policy *policy, const char *name, const char *text, size_t len, char err[CONF_ERR_SIZE]);
+
+/* The same from a file of at most 64 KiB. A missing policy file means the defaults; a missing configuration is an error. */
+int conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
+int policy_load(struct policy *policy, const char *path, char err[CONF_ERR_SIZE]);
+
+#endif

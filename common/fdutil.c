@@ -1,0 +1,165 @@
+#include "common/fdutil.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/parse.h"
+
+#define LISTEN_FDS_START	3
+#define SEALS	(F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+int
+fd_set_nonblock(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return -errno;
+	return 0;
+}
+
+int
+fd_write_all(int fd, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	while (len > 0) {
+		ssize_t n = write(fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int
+read_all(int fd, uint8_t *buf, size_t size, size_t *ret_len)
+{
+	size_t len = 0;
+
+	while (len < size) {
+		ssize_t n = read(fd, buf + len, size - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	*ret_len = len;
+	return 0;
+}
+
+int
+fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_free_ uint8_t *buf = NULL;
+	struct stat st;
+	size_t len;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (st.st_size < 0 || (uint64_t)st.st_size > size)
+		return -EFBIG;
+	buf = malloc(size + 1);
+	if (buf == NULL)
+		return -ENOMEM;
+	r = read_all(fd, buf, size, &len);
+	if (r < 0)
+		return r;
+	buf[len] = '\0';
+	*ret_data = take_ptr(&buf);
+	*ret_len = len;
+	return 0;
+}
+
+int
+fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_t mode)
+{
+	_cleanup_close_ int fd = -1;
+	char tmp[256];
+	int r, n = snprintf(tmp, sizeof(tmp), "%s.tmp", name);
+
+	if (n < 0 || (size_t)n >= sizeof(tmp))
+		return -ENAMETOOLONG;
+	if (unlinkat(dirfd, tmp, 0) < 0 && errno != ENOENT)
+		return -errno;
+	fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	if (fd < 0)
+		return -errno;
+	r = fd_write_all(fd, data, len);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (r == 0 && renameat(dirfd, tmp, dirfd, name) < 0)
+		r = -errno;
+	if (r < 0) {
+		unlinkat(dirfd, tmp, 0);
+		return r;
+	}
+	return fsync(dirfd) < 0 ? -errno : 0;
+}
+
+int
+fd_sealed_memfd(const char *name, const void *data, size_t len)
+{
+	_cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	r = fd_write_all(fd, data, len);
+	if (r < 0)
+		return r;
+	if (fcntl(fd, F_ADD_SEALS, SEALS) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+int
+fd_is_sealed_memfd(int fd, size_t max, size_t *ret_len)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	if (seals < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if ((seals & SEALS) != SEALS || st.st_size < 0 || (uint64_t)st.st_size > max)
+		return 0;
+	*ret_len = (size_t)st.st_size;
+	return 1;
+}
+
+unsigned
+fd_listen_fds(void)
+{
+	const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
+	uint32_t want_pid, n = 0;
+	bool ours = pid != NULL && fds != NULL && parse_u32(pid, 1, INT32_MAX, &want_pid) == 0 &&
+	    (pid_t)want_pid == getpid() && parse_u32(fds, 1, 16, &n) == 0;
+
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_FDNAMES");
+	for (uint32_t i = 0; ours && i < n; i++)
+		if (fcntl(LISTEN_FDS_START + (int)i, F_SETFD, FD_CLOEXEC) < 0)
+			return 0;
+	return ours ? n : 0;
+}

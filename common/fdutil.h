@@ -1,0 +1,36 @@
+/* Small things done with descriptors. Nothing here logs. */
+#ifndef EDGEWARD_FDUTIL_H
+#define EDGEWARD_FDUTIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+int fd_set_nonblock(int fd);
+
+/* Writes everything to a blocking descriptor; -errno. */
+int fd_write_all(int fd, const void *data, size_t len);
+
+/* Reads at most size bytes of a regular file opened beneath dirfd (O_NOFOLLOW, a FIFO never blocks). *ret_data is malloc'd with a NUL behind it.
+ * -EFBIG when it is longer, -EINVAL when it is not a regular file, -errno of open and read. */
+int fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len);
+
+/*
+ * Replaces dirfd/name so that after a power cut there is the old or the new content: name.tmp, fsync, rename, fsync of
+ * the directory. -errno; the old file is untouched on failure.
+ */
+int fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_t mode);
+
+/* A sealed memfd with a copy of data: a descriptor or -errno. */
+int fd_sealed_memfd(const char *name, const void *data, size_t len);
+
+/* True (1) if fd is a memfd sealed against writing, growing and shrinking, of at most max bytes; its size to *ret_len. -errno or 0 otherwise. */
+int fd_is_sealed_memfd(int fd, size_t max, size_t *ret_len);
+
+/*
+ * Listeners handed over by the service manager (LISTEN_PID, LISTEN_FDS): the number of descriptors from 3 on, all
+ * set close-on-exec, or 0. Clears the variables.
+ */
+unsigned fd_listen_fds(void);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * A process narrows itself by data: a table of system calls for seccomp, a table of directories for Landlock. Each
+ * process has its tables in its own sandbox.c; this turns them into kernel calls.
+ */
+#ifndef EDGEWARD_SANDBOX_H
+#define EDGEWARD_SANDBOX_H
+
+#include <seccomp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SANDBOX_ARGS	3
+
+/* One allowed call; with args, all of them must hold. Several rows for one call are alternatives. */
+struct sandbox_rule {
+	int nr;				/* SCMP_SYS(name); a call the architecture lacks is skipped */
+	unsigned nargs;
+	struct scmp_arg_cmp args[SANDBOX_ARGS];
+};
+
+#define SANDBOX_EQ(n, v)	{ .arg = (n), .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)(v) }
+/* (argument & mask) == v */
+#define SANDBOX_MASK(n, mask, v) \
+	{ .arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (scmp_datum_t)(mask), .datum_b = (scmp_datum_t)(v) }
+
+/* What every daemon needs: memory without PROT_EXEC, clocks, epoll, reading and writing what is open, exit. */
+extern const struct sandbox_rule sandbox_base[];
+extern const size_t sandbox_base_len;
+
+/*
+ * Allows sandbox_base and rules, everything else kills the process (with the build option sandbox-action=log it is logged
+ * by the kernel and allowed). Needs no_new_privs. -errno.
+ */
+int sandbox_seccomp(const struct sandbox_rule *rules, size_t n);
+
+/* The opposite: everything is allowed except rules, which fail with EPERM. For the launcher. */
+int sandbox_seccomp_deny(const struct sandbox_rule *rules, size_t n);
+
+#define SANDBOX_READ	0x1u		/* read files, list directories */
+#define SANDBOX_WRITE	0x2u		/* write, truncate, create and remove regular files and directories, rename */
+#define SANDBOX_EXEC	0x4u
+
+struct sandbox_path {
+	const char *path;		/* a directory; one that does not exist is skipped; NULL entries too */
+	unsigned access;		/* SANDBOX_* */
+};
+
+/* The kernel's Landlock ABI, 0 when there is none. */
+int sandbox_landlock_abi(void);
+
+/*
+ * Denies every path that is not beneath one of the listed ones. Returns the ABI in force, 0 when the kernel has no
+ * Landlock (the caller says so), -errno.
+ */
+int sandbox_landlock(const struct sandbox_path *paths, size_t n);
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * The operator protocol on connectd.sock and workerd.sock. One request, one answer with the same id; a list is
+ * several EV records with that id before the answer. The client sends HELLO first and gets HELLO back; when the builds
+ * differ it says so. Long waits: a LOGS request with CTL_LOGS_WAIT is answered when there is something to say.
+ */
+#ifndef EDGEWARD_PROTO_CTL_H
+#define EDGEWARD_PROTO_CTL_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "proto/ipc/names.h"
+
+enum ctl_type {
+	CTL_REQ_STATUS = 0x0300,	/* both daemons, empty */
+	CTL_ANS_STATUS = 0x0301,	/* struct ctl_connectd_status or struct ctl_workerd_status */
+
+	/* connectd */
+	CTL_REQ_RECONNECT = 0x0310,	/* empty: dial now */
+	CTL_ANS_RECONNECT = 0x0311,
+	CTL_REQ_ENROLL = 0x0312,	/* struct ctl_enroll */
+	CTL_ANS_ENROLL = 0x0313,	/* struct ctl_text: identity or the reason; sent when the hub has answered */
+
+	/* workerd */
+	CTL_REQ_WORKLOADS = 0x0320,	/* empty */
+	CTL_EV_WORKLOAD = 0x0322,	/* struct work_workload of proto/ipc/work.h */
+	CTL_ANS_WORKLOADS = 0x0321,
+	CTL_REQ_LOGS = 0x0324,		/* struct ctl_logs */
+	CTL_ANS_LOGS = 0x0325,		/* struct ctl_log_data + up to CTL_LOG_MAX bytes */
+	CTL_REQ_SIGNAL = 0x0326,	/* struct work_signal */
+	CTL_ANS_SIGNAL = 0x0327,	/* struct work_answer */
+	CTL_REQ_DRAIN = 0x0328,		/* struct ctl_drain */
+	CTL_ANS_DRAIN = 0x0329,		/* struct ctl_drain: what holds now, active = workloads still running */
+};
+
+#define CTL_LOG_MAX	3968u
+
+/* Stable names of these are the link states of `edgectl status -j`. */
+enum ctl_link_state {
+	CTL_LINK_STARTING = 0,		/* waiting for workerd's snapshot */
+	CTL_LINK_UNENROLLED = 1,	/* no credential and no token */
+	CTL_LINK_RESOLVING = 2,
+	CTL_LINK_CONNECTING = 3,
+	CTL_LINK_PROXY = 4,
+	CTL_LINK_TLS = 5,
+	CTL_LINK_UPGRADING = 6,		/* HTTP upgrade */
+	CTL_LINK_HELLO = 7,
+	CTL_LINK_CONNECTED = 8,
+	CTL_LINK_WAITING = 9,		/* backoff; next_retry_ms says how long */
+	CTL_LINK_STOPPED = 10,		/* the hub said so for good, or the credential cannot be used */
+	CTL_LINK_UNCONFIGURED = 11,	/* no hub address at all */
+};
+
+struct ctl_connectd_status {
+	int32_t pid;
+	uint32_t link;			/* enum ctl_link_state */
+	uint32_t dialect;		/* enum work_dialect */
+	uint32_t protocol;		/* negotiated cloop version, 0 = no session */
+	int64_t since;			/* CLOCK_REALTIME ns of the last change of link */
+	int64_t next_retry_ms;		/* until the next attempt, -1 = none planned */
+	uint64_t attempts;		/* since the last stable session */
+	uint64_t sessions;		/* welcomes since start */
+	int64_t last_rx_ms;		/* since the last byte from the hub, -1 = no session */
+	int64_t rtt_us;			/* last heartbeat to ack, -1 = unknown */
+	uint64_t rx_bytes, tx_bytes;	/* since start */
+	int64_t clock_offset_ms;	/* hub's server_time minus ours, INT64_MIN = unknown */
+	int64_t clock_floor;		/* CLOCK_REALTIME ns: the least time used for certificate checks */
+	uint8_t clock_implausible;	/* 1: our clock is before the floor */
+	uint8_t work_up, priv_up;	/* channels to workerd and privhelper */
+	uint8_t insecure;		/* 1: plaintext was configured and is in use */
+	uint32_t uptime_s;
+	int32_t priv_pid;
+	uint32_t reserved;
+	char build[32], priv_build[32];
+	char cause[32];			/* stable code, [a-z0-9-]; empty = all is well */
+	char detail[256];		/* one sentence with the next step */
+	char hub[256];			/* URL without secrets */
+	char peer[64];			/* address and port in use */
+	char proxy[128];		/* without credentials; empty = none */
+	char agent_id[64];
+	char name[64];
+};
+static_assert(sizeof(struct ctl_connectd_status) == 1040, "wire size");
+
+struct ctl_workerd_status {
+	int32_t pid;
+	int32_t launcher_pid;
+	uint32_t slots, running, pending, undelivered;
+	uint32_t draining;		/* 1: new starts are refused */
+	uint32_t uptime_s;
+	uint64_t started, refused;	/* since start */
+	uint64_t output_bytes, gap_bytes;
+	uint64_t retained_bytes;
+	uint8_t work_up, priv_up, launcher_up;
+	uint8_t uid_pool;		/* 0: all workloads share one uid */
+	uint8_t cgroup;			/* 0 none, 1 hybrid, 2 v2 */
+	uint8_t tree;			/* enum launch_tree */
+	uint8_t reserved[2];
+	uint64_t disk_free, inodes_free;	/* of the work root's file system */
+	int32_t priv_pid;
+	uint32_t reserved2;
+	char build[32], launcher_build[32];
+	char cause[32];			/* stable code; empty = all is well */
+	char detail[256];
+	char work_root[256];
+};
+static_assert(sizeof(struct ctl_workerd_status) == 712, "wire size");
+
+#define CTL_LOGS_WAIT	0x1u		/* answer only when there are bytes at `from` or the workload has ended */
+
+struct ctl_logs {
+	char handle[72];
+	uint64_t from;
+	uint32_t flags;
+	uint32_t max;			/* bytes wanted, at most CTL_LOG_MAX */
+};
+static_assert(sizeof(struct ctl_logs) == 88, "wire size");
+
+#define CTL_LOG_EOF	0x1u		/* no byte will ever follow */
+#define CTL_LOG_GAP	0x2u		/* offset is above what was asked for: the bytes between are gone */
+
+struct ctl_log_data {			/* the bytes follow */
+	uint64_t offset;		/* of the first byte that follows, or where the next one will be */
+	uint32_t flags;
+	uint32_t reason;		/* enum work_gap_reason with CTL_LOG_GAP */
+};
+static_assert(sizeof(struct ctl_log_data) == 16, "wire size");
+
+struct ctl_drain {
+	uint32_t on;
+	uint32_t active;
+};
+static_assert(sizeof(struct ctl_drain) == 8, "wire size");
+
+/* Secrets: never logged, wiped after use. */
+struct ctl_enroll {
+	char url[512];			/* empty with a bundle, or to use the configured hub */
+	char token[512];		/* clet1... or cloopenroll1... */
+	char pin[256];			/* optional */
+	char name[64];			/* optional device label */
+	uint32_t replace;		/* 1: drop a credential that exists */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct ctl_enroll) == 1352, "wire size");
+
+struct ctl_text {
+	char text[512];
+};
+static_assert(sizeof(struct ctl_text) == 512, "wire size");
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * workerd (W) and its launcher (L), over a socketpair on W's descriptor 3; and workinit (I), pid 1 of a workload,
+ * with W over a socketpair that L made.
+ *
+ * L keeps a copy of every descriptor of a workload (output pipe, init channel, record), so a workerd that was killed
+ * gets everything back: after HELLO L sends READY, one HELD per workload, HELD_END.
+ */
+#ifndef EDGEWARD_PROTO_LAUNCH_H
+#define EDGEWARD_PROTO_LAUNCH_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum launch_type {
+	LAUNCH_EV_READY = 0x0400,	/* L: struct launch_ready */
+	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 3 fds: output (read), init channel, record memfd */
+	LAUNCH_EV_HELD_END = 0x0404,	/* L: empty */
+
+	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 2 fds: sealed memfd with a work_spec, record memfd */
+	LAUNCH_ANS_START = 0x0411,	/* L: struct launch_held + 2 fds: output (read), init channel; or hdr.status */
+	LAUNCH_REQ_KILL = 0x0412,	/* W: struct launch_ref; cgroup.kill */
+	LAUNCH_ANS_KILL = 0x0413,	/* L: empty */
+	LAUNCH_EV_ENDED = 0x0414,	/* L: struct launch_ended; workinit is reaped, the cgroup is empty and removed */
+	LAUNCH_REQ_FORGET = 0x0416,	/* W: struct launch_ref; L drops its copies. Only after ENDED */
+	LAUNCH_ANS_FORGET = 0x0417,	/* L: empty */
+};
+
+enum init_type {
+	INIT_EV_STARTED = 0x0500,	/* I: struct init_started; execve of the payload succeeded */
+	INIT_EV_FAILED = 0x0502,	/* I: struct init_failed; nothing runs */
+	INIT_EV_EXITED = 0x0504,	/* I: struct init_exited; a claim, ENDED decides */
+	INIT_EV_SIGNAL = 0x0506,	/* W: struct init_signal */
+};
+
+/* How the end of a workload is enforced on this machine. */
+enum launch_tree {
+	LAUNCH_TREE_CGROUP = 1,		/* cgroup.kill and populated 0 */
+	LAUNCH_TREE_PIDNS = 2,		/* no cgroup was delegated: a pid namespace, killed with its pid 1 */
+};
+
+struct launch_ready {
+	uint32_t pool_first;		/* first runner uid */
+	uint32_t pool_count;		/* 0: no uid switch, workloads run as this process's own uid */
+	uint32_t pool_gid;
+	uint8_t tree;			/* enum launch_tree */
+	uint8_t cgroup;			/* 0 none, 1 hybrid, 2 v2 */
+	uint8_t reserved[2];
+	int32_t pid;			/* of the launcher */
+	uint32_t reserved2;
+	uint64_t instance;		/* random per launcher start; records of another instance are lost work */
+	char build[32];
+};
+static_assert(sizeof(struct launch_ready) == 64, "wire size");
+
+/* The one fixed struct root-equivalent code reads. The launcher checks every field again. */
+struct launch_start {
+	char handle[72];
+	uint32_t slot;			/* runner id = pool_first + slot; must be 0 when pool_count is 0 */
+	uint32_t nofile;		/* RLIMIT_NOFILE, 0 = inherit */
+	uint64_t memory_bytes;		/* 0 = none; refused where the controller is not delegated */
+	uint32_t pids;
+	uint32_t cpu_millis;
+	int32_t nice;			/* 0..19 */
+	int32_t oom_score_adj;		/* 0..1000 */
+	uint64_t reserved;
+};
+static_assert(sizeof(struct launch_start) == 112, "wire size");
+
+struct launch_held {
+	char handle[72];
+	uint32_t slot;
+	int32_t pid;			/* of workinit, in the launcher's pid namespace */
+	uint64_t start_ticks;		/* field 22 of /proc/PID/stat */
+	uint8_t ended;			/* HELD only: ENDED was already sent or owed; the status follows in ENDED */
+	uint8_t reserved[7];
+};
+static_assert(sizeof(struct launch_held) == 96, "wire size");
+
+struct launch_ref {
+	char handle[72];
+};
+static_assert(sizeof(struct launch_ref) == 72, "wire size");
+
+struct launch_ended {
+	char handle[72];
+	int32_t wstatus;		/* of workinit, as waitid gave it: code << 16 | status */
+	uint32_t killed;		/* 1: the tree was killed on request of W */
+	uint64_t cpu_ms;		/* of the cgroup (cpu.stat), else of the children; 0 = unknown */
+	uint64_t mem_peak_kb;		/* memory.peak where there is one, else ru_maxrss */
+	uint64_t io_read, io_write;
+	uint32_t oom_kills;		/* memory.events oom_kill */
+	uint32_t pids_max;		/* pids.events max */
+};
+static_assert(sizeof(struct launch_ended) == 120, "wire size");
+
+/* Where a start failed; errno says why. */
+enum init_stage {
+	INIT_STAGE_IDS = 1,		/* setgroups, setresgid, setresuid, capabilities */
+	INIT_STAGE_WORKDIR = 2,		/* errno EXDEV, ELOOP, ENOTDIR: outside the root */
+	INIT_STAGE_LIMITS = 3,
+	INIT_STAGE_FDS = 4,
+	INIT_STAGE_SANDBOX = 5,
+	INIT_STAGE_EXEC = 6,
+	INIT_STAGE_SPEC = 7,
+};
+
+struct init_started {
+	int32_t pid;			/* of the payload */
+	uint32_t reserved;
+	int64_t started_at;		/* CLOCK_REALTIME ns */
+};
+static_assert(sizeof(struct init_started) == 16, "wire size");
+
+struct init_failed {
+	uint32_t stage;			/* enum init_stage */
+	int32_t error;			/* positive errno */
+};
+static_assert(sizeof(struct init_failed) == 8, "wire size");
+
+struct init_exited {
+	int32_t code;			/* CLD_EXITED, CLD_KILLED or CLD_DUMPED */
+	int32_t status;			/* exit code or signal */
+	uint64_t cpu_ms;
+	uint64_t maxrss_kb;
+	int64_t finished_at;		/* CLOCK_REALTIME ns */
+};
+static_assert(sizeof(struct init_exited) == 32, "wire size");
+
+struct init_signal {
+	int32_t signo;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct init_signal) == 8, "wire size");
+
+/* The checks the launcher and the fuzzer share. ready is what the launcher itself announced. */
+bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
+bool launch_ref_ok(const struct launch_ref *r);
+bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);
+
+#endif

@@ -1,0 +1,242 @@
+/*
+ * The work channel between connectd (C) and workerd (W), over a socketpair that privhelper made.
+ *
+ * After HELLO both ways W sends CAPS, one WORKLOAD for everything it holds, SNAP_END. From then on every change of
+ * a workload is told by a full WORKLOAD record, so a C that was restarted knows as much as one that was not.
+ * W names a workload by wid (never reused while W runs); a handle is the hub's name for the same thing.
+ *
+ * Output is pulled by credit. C sends SUB {wid, epoch, from, limit}: W sends OUTPUT records from `from` on, never
+ * beyond `limit`, and GAP where bytes are gone. A new SUB rewinds or skips; records of an older epoch that are still
+ * under way are dropped by C. When the workload has ended and all output was sent, W sends OUTPUT_END once per epoch.
+ */
+#ifndef EDGEWARD_PROTO_WORK_H
+#define EDGEWARD_PROTO_WORK_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/ipc/names.h"
+
+#define WORK_DATA_MAX	65536u	/* bytes of output in one record */
+
+enum work_type {
+	WORK_EV_CAPS = 0x0200,		/* W: struct work_caps */
+	WORK_EV_WORKLOAD = 0x0202,	/* W: struct work_workload */
+	WORK_EV_SNAP_END = 0x0204,	/* W: empty */
+	WORK_EV_GONE = 0x0206,		/* W: struct work_ref; W has forgotten it */
+
+	WORK_REQ_START = 0x0210,	/* C: wire, see work_spec; or empty + 1 sealed memfd with the same bytes */
+	WORK_ANS_START = 0x0211,	/* W: struct work_answer */
+	WORK_REQ_SIGNAL = 0x0212,	/* C: struct work_signal */
+	WORK_ANS_SIGNAL = 0x0213,	/* W: struct work_answer */
+	WORK_REQ_SYNC = 0x0214,		/* C: empty; W sends WORKLOAD for everything it holds, then the answer */
+	WORK_ANS_SYNC = 0x0215,		/* W: empty */
+
+	WORK_EV_SUB = 0x0220,		/* C: struct work_sub */
+	WORK_EV_CREDIT = 0x0222,	/* C: struct work_sub, from ignored */
+	WORK_EV_ACK = 0x0224,		/* C: struct work_offset; bytes below are durable at the hub */
+	WORK_EV_OUTPUT = 0x0226,	/* W: struct work_output + 1..WORK_DATA_MAX bytes */
+	WORK_EV_GAP = 0x0228,		/* W: struct work_gap */
+	WORK_EV_OUTPUT_END = 0x022a,	/* W: struct work_output_end */
+
+	WORK_EV_DELIVERED = 0x0230,	/* C: struct work_ref; the hub has the terminal status: forget it */
+	WORK_EV_DISOWN = 0x0232,	/* C: struct work_ref; the hub does not know it: TERM, KILL after the grace */
+	WORK_EV_SESSION = 0x0234,	/* C: struct work_session */
+};
+
+enum work_state {
+	WORK_PENDING = 1,	/* accepted, not running yet */
+	WORK_RUNNING = 2,
+	WORK_ENDED = 3,		/* the outcome is known and final */
+};
+
+enum work_outcome {
+	WORK_OUTCOME_NONE = 0,
+	WORK_OUTCOME_EXITED = 1,	/* exit_code */
+	WORK_OUTCOME_SIGNALLED = 2,	/* term_signal, not asked for by us */
+	WORK_OUTCOME_CANCELLED = 3,	/* ended by a signal the hub, an operator or a disown asked for */
+	WORK_OUTCOME_TIMEOUT = 4,
+	WORK_OUTCOME_LIMIT = 5,
+	WORK_OUTCOME_LOST = 6,		/* reboot, power, launcher or workinit gone */
+};
+
+/* Why a request was refused; WORK_OK is success. The text beside it is for the operator. */
+enum work_refusal {
+	WORK_OK = 0,
+	WORK_REFUSED_BUSY = 1,
+	WORK_REFUSED_FORBIDDEN_PATH = 2,
+	WORK_REFUSED_POLICY = 3,
+	WORK_REFUSED_SANDBOX = 4,
+	WORK_REFUSED_DISK_LOW = 5,
+	WORK_REFUSED_MEMORY_LOW = 6,
+	WORK_REFUSED_UNSUPPORTED = 7,
+	WORK_REFUSED_BAD_SPEC = 8,
+	WORK_REFUSED_START_FAILED = 9,
+	WORK_REFUSED_UNKNOWN_HANDLE = 10,
+};
+
+enum work_gap_reason {		/* the wire values of edgeward.1's GAP frame */
+	WORK_GAP_MEMORY = 1,
+	WORK_GAP_SPOOL = 2,
+	WORK_GAP_DISK = 3,
+	WORK_GAP_LOST = 4,
+};
+
+struct work_caps {
+	uint32_t slots;			/* max_concurrent */
+	uint32_t cpus;
+	uint64_t memory_kb;
+	uint8_t cgroup;			/* 0 none, 1 hybrid (v2 tree without controllers), 2 v2 */
+	uint8_t uid_pool;		/* 1: each top-level work directory has its own uid */
+	uint8_t user_ns;		/* 1: user namespaces can be made here */
+	uint8_t seccomp;
+	int32_t landlock_abi;		/* 0 = none */
+	char work_root[256];
+};
+static_assert(sizeof(struct work_caps) == 280, "wire size");
+
+#define WORK_F_DRAINING		0x01u	/* in work_answer of START: refused because of a drain */
+#define WORK_F_DISOWNED		0x02u	/* in work_workload: not to be listed to the hub any more */
+#define WORK_F_DIGEST		0x04u	/* in work_workload: log_xxh3 is valid */
+
+struct work_workload {
+	uint32_t wid;
+	uint8_t state;			/* enum work_state */
+	uint8_t outcome;		/* enum work_outcome; NONE unless state is ENDED */
+	uint8_t flags;			/* WORK_F_* */
+	uint8_t reserved;
+	int32_t pid;			/* of the main process, 0 = none yet */
+	int32_t exit_code;		/* EXITED only */
+	int32_t term_signal;		/* SIGNALLED, CANCELLED, TIMEOUT: the signal, 0 = exited on its own */
+	uint32_t gaps;			/* gap records in the output so far */
+	int64_t started_at;		/* CLOCK_REALTIME ns, 0 = not started */
+	int64_t finished_at;		/* CLOCK_REALTIME ns, 0 = running */
+	uint64_t produced;		/* bytes of output so far */
+	uint64_t retained_from;		/* first offset still held */
+	uint64_t cpu_ms, mem_peak_kb, io_read, io_write;	/* usage, ENDED only; 0 = unknown */
+	uint8_t log_xxh3[16];		/* canonical XXH3-128 of the output, ENDED only */
+	char handle[72];		/* handle_ok(), zero-padded */
+	char error[208];		/* one sentence for the operator, may be empty */
+};
+static_assert(sizeof(struct work_workload) == 384, "wire size");
+
+struct work_ref {
+	uint32_t wid;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct work_ref) == 8, "wire size");
+
+struct work_answer {
+	uint32_t refusal;	/* enum work_refusal */
+	uint32_t wid;		/* 0 when refused */
+	uint32_t flags;		/* WORK_F_DRAINING */
+	uint32_t reserved;
+	char error[208];	/* empty when WORK_OK */
+};
+static_assert(sizeof(struct work_answer) == 224, "wire size");
+
+struct work_signal {
+	char handle[72];
+	int32_t signo;		/* SIGINT, SIGTERM or SIGKILL */
+	int32_t reserved;
+};
+static_assert(sizeof(struct work_signal) == 80, "wire size");
+
+struct work_sub {
+	uint32_t wid;
+	uint32_t epoch;		/* chosen by C, grows with each SUB of a wid */
+	uint64_t from;		/* first offset wanted */
+	uint64_t limit;		/* first offset that may not be sent yet */
+};
+static_assert(sizeof(struct work_sub) == 24, "wire size");
+
+struct work_offset {
+	uint32_t wid;
+	uint32_t reserved;
+	uint64_t offset;
+};
+static_assert(sizeof(struct work_offset) == 16, "wire size");
+
+/* As long as the edgeward.1 stream header, so that C writes that header over it and sends the record in place. */
+struct work_output {
+	uint32_t wid;
+	uint32_t epoch;
+	uint64_t offset;	/* of the first byte that follows */
+};
+static_assert(sizeof(struct work_output) == 16, "wire size");
+
+struct work_gap {
+	uint32_t wid;
+	uint32_t epoch;
+	uint64_t from, to;	/* [from, to) is gone */
+	uint32_t reason;	/* enum work_gap_reason */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct work_gap) == 32, "wire size");
+
+struct work_output_end {
+	uint32_t wid;
+	uint32_t epoch;
+	uint64_t total;		/* final byte count */
+	uint8_t xxh3[16];
+	uint32_t has_digest;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct work_output_end) == 40, "wire size");
+
+enum work_dialect {
+	WORK_DIALECT_NONE = 0,
+	WORK_DIALECT_CLOOP = 1,
+	WORK_DIALECT_EDGEWARD1 = 2,
+};
+
+struct work_session {
+	uint32_t up;		/* 1: a session is published, output may wait for the hub */
+	uint32_t dialect;	/* enum work_dialect */
+};
+static_assert(sizeof(struct work_session) == 8, "wire size");
+
+/* ---- START: the specification of a workload ---- */
+
+#define WORK_ARGV_MAX	4096		/* strings */
+#define WORK_ENV_MAX	4096
+#define WORK_SPEC_MAX	(1u << 20)	/* bytes of an encoded spec */
+#define WORK_DIR_SIZE	1024
+
+struct work_str {		/* a view into the encoded spec, not NUL-terminated, holds no NUL */
+	const char *s;
+	size_t len;
+};
+
+/*
+ * A decoded spec. Strings are views into the encoded bytes. Limits of 0 mean none. env_given distinguishes "no
+ * environment was sent" (the device's default) from an empty list.
+ */
+struct work_spec {
+	char handle[HANDLE_SIZE];
+	char work_dir[WORK_DIR_SIZE];	/* as the hub sent it: relative, absolute or "" */
+	uint32_t timeout_s;		/* 0 = none */
+	bool env_given;
+	uint32_t cpu_millis;
+	uint64_t memory_bytes, disk_bytes;
+	uint32_t pids;
+	uint32_t argc, envc;
+	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
+};
+
+/* Encodes into buf. Returns 0 and the length, -ENOSPC, or -EINVAL when the spec breaks a limit. */
+int work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *ret_len);
+
+/*
+ * Decodes and bounds. spec->argv and spec->env must point to WORK_ARGV_MAX and WORK_ENV_MAX entries.
+ * Returns 0 or -EBADMSG; never reads beyond len. Refuses: a bad handle, argc 0, an empty argv[0], an env entry without
+ * '=' or with an empty name, NUL anywhere, trailing bytes.
+ */
+int work_spec_decode(struct work_spec *spec, const void *data, size_t len);
+
+/* True if a received workload record is well formed (strings terminated, enums known, flags known). */
+bool work_workload_ok(const struct work_workload *w);
+
+#endif

@@ -1,0 +1,100 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "tests/unit/unit.h"
+
+static int saved_stderr;
+
+static void
+redirect(int fd)
+{
+	saved_stderr = dup(STDERR_FILENO);
+	dup2(fd, STDERR_FILENO);
+}
+
+static void
+restore(void)
+{
+	dup2(saved_stderr, STDERR_FILENO);
+	close(saved_stderr);
+}
+
+static void
+lines_have_priority_and_keep_errno(void **state)
+{
+	char buf[4096] = { 0 };
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	redirect(p[1]);
+	log_init("t", LOG_LEVEL_INFO);
+	errno = ENOTDIR;
+	log_debug("not shown");
+	log_info("hello %d", 1);
+	log_error("bad");
+	assert_int_equal(errno, ENOTDIR);
+	restore();
+	assert_true(read(p[0], buf, sizeof(buf) - 1) > 0);
+	assert_string_equal(buf, "<6>t: hello 1\n<3>t: bad\n");
+	close(p[0]);
+	close(p[1]);
+}
+
+/* B41 in small: what could not be written or was too much is counted, and the count is told. */
+static void
+b41_blocked_stderr_never_blocks(void **state)
+{
+	char buf[70000] = { 0 };
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	fcntl(p[1], F_SETFL, O_NONBLOCK);
+	while (write(p[1], "xxxxxxxxxxxxxxxx", 16) > 0)
+		;
+	fcntl(p[1], F_SETFL, 0);
+	redirect(p[1]);
+	alarm(5);
+	log_error("lost");
+	log_error("lost");
+	restore();
+	assert_true(read(p[0], buf, sizeof(buf) - 1) > 0);
+	redirect(p[1]);
+	log_error("seen");
+	restore();
+	alarm(0);
+	memset(buf, 0, sizeof(buf));
+	assert_true(read(p[0], buf, sizeof(buf) - 1) > 0);
+	assert_string_equal(buf, "<4>t: 2 log lines suppressed\n<3>t: seen\n");
+	close(p[0]);
+	close(p[1]);
+}
+
+static void
+quoting(void **state)
+{
+	char buf[LOG_QUOTE_SIZE], big[200];
+
+	assert_string_equal(log_quote(buf, sizeof(buf), "a\n\\\xff" "b", 5), "a\\x0a\\x5c\\xffb");
+	memset(big, 'y', sizeof(big));
+	log_quote(buf, sizeof(buf), big, sizeof(big));
+	assert_int_equal(strlen(buf), 64 + 3);
+	assert_string_equal(buf + 64, "...");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_have_priority_and_keep_errno),
+		cmocka_unit_test(b41_blocked_stderr_never_blocks),
+		cmocka_unit_test(quoting),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* The tables do what they say: each case in a child, which reads its own fate from the kernel. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/sandbox.h"
+#include "tests/unit/unit.h"
+
+static const struct sandbox_rule unix_only[] = {
+	{ SCMP_SYS(socket), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_STREAM) } },
+};
+static const struct sandbox_rule no_socket[] = { { .nr = SCMP_SYS(socket) } };
+
+static int
+in_child(void (*body)(void))
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid == 0) {
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+		body();
+		_exit(99);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void
+listed_call(void)
+{
+	if (sandbox_seccomp(unix_only, 1) != 0)
+		_exit(1);
+	_exit(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) >= 0 ? 0 : 2);
+}
+
+static void
+both_arguments_count(void)
+{
+	if (sandbox_seccomp(unix_only, 1) != 0)
+		_exit(1);
+	_exit(socket(AF_UNIX, SOCK_DGRAM, 0) >= 0 ? 0 : 2);
+}
+
+static void
+unlisted_call(void)
+{
+	if (sandbox_seccomp(unix_only, 1) != 0)
+		_exit(1);
+	_exit(open("/", O_RDONLY) >= 0 ? 0 : 2);
+}
+
+static void
+executable_memory(void)
+{
+	if (sandbox_seccomp(NULL, 0) != 0)
+		_exit(1);
+	_exit(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED ? 0 : 2);
+}
+
+static void
+denied_call(void)
+{
+	if (sandbox_seccomp_deny(no_socket, 1) != 0)
+		_exit(1);
+	if (open("/", O_RDONLY) < 0)
+		_exit(2);
+	_exit(socket(AF_UNIX, SOCK_STREAM, 0) < 0 && errno == EPERM ? 0 : 3);
+}
+
+static void
+seccomp_tables(void **state)
+{
+	assert_int_equal(in_child(listed_call), 0);
+	assert_int_equal(in_child(both_arguments_count), -SIGSYS);
+	assert_int_equal(in_child(unlisted_call), -SIGSYS);
+	assert_int_equal(in_child(executable_memory), -SIGSYS);
+	assert_int_equal(in_child(denied_call), 0);
+}
+
+static char dir[] = "/tmp/edgeward-unit-XXXXXX";
+
+static void
+landlocked(void)
+{
+	char path[64];
+	const struct sandbox_path paths[] = {
+		{ dir, SANDBOX_READ | SANDBOX_WRITE }, { "/usr", SANDBOX_READ }, { "/nonexistent", SANDBOX_READ }, { NULL, 0 },
+	};
+	int fd;
+
+	if (sandbox_landlock(paths, COUNT(paths)) <= 0)
+		_exit(1);
+	snprintf(path, sizeof(path), "%s/f", dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	if (fd < 0 || write(fd, "x", 1) != 1 || unlink(path) < 0)
+		_exit(2);
+	if (open("/etc/passwd", O_RDONLY) >= 0 || open("/usr/x", O_CREAT | O_WRONLY, 0600) >= 0)
+		_exit(3);
+	if (open("/usr/bin/env", O_RDONLY) < 0)
+		_exit(4);
+	execl("/usr/bin/env", "env", (char *)NULL);
+	_exit(errno == EACCES ? 0 : 5);
+}
+
+static void
+landlock_tables(void **state)
+{
+	if (sandbox_landlock_abi() == 0) {
+		print_message("skipped: no Landlock in this kernel\n");
+		skip();
+	}
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(in_child(landlocked), 0);
+	rmdir(dir);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(seccomp_tables), cmocka_unit_test(landlock_tables) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
