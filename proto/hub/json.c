@@ -104,26 +104,25 @@ on_bool(void *ctx, int v)
 	return 1;
 }
 
+/* Numbers come as text: yajl's own conversion refuses the least int64_t. What is no int64_t is a JSON_REAL without value. */
 static int
-on_int(void *ctx, long long v)
+on_number(void *ctx, const char *s, size_t len)
 {
 	struct json *n = add_node(ctx, JSON_INT);
+	bool neg = len > 0 && s[0] == '-';
 
 	if (n == NULL)
 		return 0;
-	n->i = v;
-	n->d = (double)v;
-	return 1;
-}
+	for (size_t i = neg; i < len; i++) {
+		int digit = s[i] - '0';
 
-static int
-on_double(void *ctx, double v)
-{
-	struct json *n = add_node(ctx, JSON_DOUBLE);
-
-	if (n == NULL)
-		return 0;
-	n->d = v;
+		if (digit < 0 || digit > 9 || __builtin_mul_overflow(n->i, 10, &n->i) ||
+		    __builtin_add_overflow(n->i, neg ? -digit : digit, &n->i)) {
+			n->type = JSON_REAL;
+			n->i = 0;
+			break;
+		}
+	}
 	return 1;
 }
 
@@ -183,7 +182,7 @@ on_close(void *ctx)
 }
 
 static const yajl_callbacks callbacks = {
-	.yajl_null = on_null, .yajl_boolean = on_bool, .yajl_integer = on_int, .yajl_double = on_double,
+	.yajl_null = on_null, .yajl_boolean = on_bool, .yajl_number = on_number,
 	.yajl_string = on_str, .yajl_start_map = on_open_obj, .yajl_map_key = on_key, .yajl_end_map = on_close,
 	.yajl_start_array = on_open_arr, .yajl_end_array = on_close,
 };
@@ -191,11 +190,16 @@ static const yajl_callbacks callbacks = {
 int
 json_parse(const void *data, size_t len, struct json_doc **ret_doc)
 {
-	struct json_doc *doc = calloc(1, sizeof(*doc));
-	yajl_handle y = doc != NULL ? yajl_alloc(&callbacks, NULL, doc) : NULL;
+	struct json_doc *doc;
+	yajl_handle y;
 	yajl_status st;
 	int r = 0;
 
+	/* yajl's own check lets surrogates and overlong forms pass. */
+	if (utf8_valid_prefix(data, len, NULL) != len)
+		return -EBADMSG;
+	doc = calloc(1, sizeof(*doc));
+	y = doc != NULL ? yajl_alloc(&callbacks, NULL, doc) : NULL;
 	if (y == NULL) {
 		free(doc);
 		return -ENOMEM;

@@ -14,7 +14,7 @@
 #define JSON_DEPTH_MAX	32u
 #define JSON_NODES_MAX	65536u
 
-enum json_type { JSON_NULL, JSON_BOOL, JSON_INT, JSON_DOUBLE, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type { JSON_NULL, JSON_BOOL, JSON_INT, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };	/* REAL: any number that is no int64_t; its value is not kept */
 
 struct json {
 	enum json_type type;
@@ -23,7 +23,6 @@ struct json {
 	const char *str;		/* STRING: valid UTF-8, NUL-terminated, no NUL inside */
 	size_t len;
 	int64_t i;			/* INT, and BOOL as 0 or 1 */
-	double d;
 };
 
 struct json_doc;
