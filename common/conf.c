@@ -226,14 +226,14 @@ next_line(char *buf, int size, void *stream)
 		snprintf(p->err, CONF_ERR_SIZE, "%s:%u: line longer than %d bytes", p->name, p->line, LINE_MAX_LEN);
 		return NULL;
 	}
-	if (len > 0 && (p->p[0] == ' ' || p->p[0] == '\t') && strspn(p->p, " \t\r") < len) {
+	memcpy(buf, p->p, len);
+	buf[len] = '\0';
+	p->p += len + (nl != NULL);
+	if ((buf[0] == ' ' || buf[0] == '\t') && strspn(buf, " \t\r") < len) {
 		snprintf(p->err, CONF_ERR_SIZE, "%s:%u: line begins with white space (no continuation lines here)", p->name,
 		    p->line);
 		return NULL;
 	}
-	memcpy(buf, p->p, len);
-	buf[len] = '\0';
-	p->p += len + (nl != NULL);
 	/* inih goes on after such a line and tells of it last; the first error is the one to show. */
 	if (strspn(buf, " \t\r") < len && buf[0] != '#' && buf[0] != ';' && strpbrk(buf, buf[0] == '[' ? "]" : "=:") == NULL) {
 		snprintf(p->err, CONF_ERR_SIZE, "%s:%u: not a section, a key or a comment", p->name, p->line);

@@ -88,7 +88,7 @@ tell_dropped(void)
 		dropped = 0;
 }
 
-static void
+static void __attribute__((format(printf, 2, 0)))
 vlog(enum log_level level, const char *fmt, va_list ap)
 {
 	char line[LINE_SIZE];
