@@ -1,0 +1,191 @@
+/*
+ * Introduces connectd and workerd to each other.
+ *
+ * Who calls: the two daemons, over the introduce socket. What is trusted: the kernel's word on the caller's uid
+ * (SO_PEERCRED) and our own argv; of HELLO only that a daemon lies about its own pair to its own harm. On error: an
+ * unknown uid is turned away without a record; a peer that closes is told to the other; a record that fits no row ends
+ * the process with 1. The pair between the two lives on without us and the service manager starts us again.
+ *
+ * A pair is made only when both are here and the ids of the pairs they hold differ or are absent. So a daemon that was
+ * restarted, or lost its channel, gets a fresh pair and the other its new end, and a restart of privhelper, after which
+ * both come back with the same id, changes nothing.
+ */
+#include "privhelper/introduce.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "privhelper/rules.h"
+#include "proto/ipc/priv.h"
+
+#define PAIR_BUFFER	(1 << 20)	/* bytes; the kernel books twice that */
+#define QUEUE_MAX	4096
+#define OTHER(side)	((side) == SIDE_CONNECTD ? SIDE_WORKERD : SIDE_CONNECTD)
+#define DATA_LARGE	65536u		/* bulk a record may carry */
+#define DATA_SMALL	32768u		/* the same where the buffer stayed small */
+
+static const char *const names[TABLES] = { "connectd", "workerd", "a daemon" };
+static const enum ipc_role roles[SIDES] = { IPC_ROLE_CONNECTD, IPC_ROLE_WORKERD };
+
+/* Takes a live or waiting peer out and tells the other side of a live one. */
+static void
+drop_peer(struct introducer *in, struct peer *peer)
+{
+	struct peer *other;
+
+	log_info("%s, pid %d, is gone", names[peer->side], peer->chan.peer.pid);
+	ipc_chan_done(&peer->chan);
+	if (peer->side == SIDE_EITHER || in->live[peer->side] != peer)
+		return;
+	in->live[peer->side] = NULL;
+	other = in->live[OTHER(peer->side)];
+	/* A send that fails needs no answer here: that channel is about to end, too. */
+	if (other != NULL)
+		ipc_send(&other->chan, PRIV_EV_GONE, NULL, 0);
+}
+
+static void
+peer_ended(struct ipc_chan *chan, int err, void *ctx)
+{
+	struct introducer *in = ctx;
+	struct peer *peer = (struct peer *)chan;
+
+	if (err < 0) {
+		log_error("%s, pid %d, broke the protocol: %s", names[peer->side], chan->peer.pid, strerror(-err));
+		in->failed = true;
+		loop_stop(in->loop);
+	}
+	drop_peer(in, peer);
+}
+
+/* Hands fd to one side. A side that cannot take it is dropped: false. */
+static bool
+give_end(struct introducer *in, enum side side, const struct priv_peer *what, int fd)
+{
+	struct ipc_hdr hdr = { .type = PRIV_EV_PEER };
+	struct peer *peer = in->live[side];
+	int r = ipc_send_fds(&peer->chan, &hdr, what, sizeof(*what), &fd, 1);
+
+	if (r == 0) {
+		peer->pair = what->pair;
+		return true;
+	}
+	log_warn("%s does not take its end of the work channel: %s", names[side], strerror(-r));
+	drop_peer(in, peer);
+	return false;
+}
+
+/* first is the side that has just said HELLO: if it is gone already, the other keeps what it has. */
+static void
+make_pair(struct introducer *in, enum side first)
+{
+	enum side second = OTHER(first);
+	struct priv_peer what = { 0 };
+	int fds[2], size, r;
+	uint64_t a = in->live[first]->pair, b = in->live[second] != NULL ? in->live[second]->pair : 0;
+
+	if (in->live[second] == NULL || (a == b && a != 0))
+		return;
+	/* An id that neither side can take for the one it holds. */
+	while (what.pair == 0 || what.pair == a || what.pair == b)
+		if (getrandom(&what.pair, sizeof(what.pair), 0) != (ssize_t)sizeof(what.pair))
+			fatal("no random numbers: %s", strerror(errno));
+	r = ipc_pair(PAIR_BUFFER, fds, &size);
+	if (r < 0)
+		fatal("cannot make a work channel: %s", strerror(-r));
+	what.max_data = size >= PAIR_BUFFER ? DATA_LARGE : DATA_SMALL;
+	if (give_end(in, first, &what, fds[0]) && give_end(in, second, &what, fds[1]))
+		log_info("connectd and workerd have a new work channel, records of %u KiB", what.max_data / 1024);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+int
+introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct introducer *in = ctx;
+	struct peer *peer = (struct peer *)chan;
+	enum side side = peer->side;
+	struct ipc_hello hello;
+
+	memcpy(&hello, msg->data, sizeof(hello));
+	if (side == SIDE_EITHER)
+		side = hello.role == IPC_ROLE_WORKERD ? SIDE_WORKERD : SIDE_CONNECTD;
+	if (ipc_take_hello(chan, msg, roles[side], NULL) < 0)
+		return -EPROTO;
+	/* The newest connection is the side; an older one is a process on its way out. */
+	if (in->live[side] != NULL)
+		ipc_chan_done(&in->live[side]->chan);
+	in->live[side] = peer;
+	peer->side = side;
+	peer->pair = hello.have_work;
+	chan->conf = &in->conf[side];
+	log_info("%s is here, pid %d", names[side], chan->peer.pid);
+	/* If it is gone again, the loop will tell. */
+	if (ipc_send_hello(chan, IPC_ROLE_PRIVHELPER, 0) == 0)
+		make_pair(in, side);
+	return 0;
+}
+
+/* The next place of this uid that is not a live side's. A connection that sits there without a HELLO has had its time. */
+static struct peer *
+take_place(struct introducer *in, struct peer *places)
+{
+	struct peer *p;
+
+	do
+		p = &places[in->accepted++ % PEERS_A_UID];
+	while (p == in->live[SIDE_CONNECTD] || p == in->live[SIDE_WORKERD]);
+	ipc_chan_done(&p->chan);
+	return p;
+}
+
+static void
+on_connection(struct loop_io *io, uint32_t events)
+{
+	struct introducer *in = io->ctx;
+	_cleanup_close_ int fd = ipc_accept(io->fd);
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	struct peer *peer;
+	enum side side;
+
+	if (fd == -EAGAIN || fd == -ECONNABORTED)
+		return;
+	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+		fatal("cannot accept a connection: %s", strerror(fd < 0 ? -fd : errno));
+	if (cred.uid != in->uids[SIDE_CONNECTD] && cred.uid != in->uids[SIDE_WORKERD]) {
+		log_warn("uid %u pid %d has no business here", cred.uid, cred.pid);
+		return;
+	}
+	side = cred.uid == in->uids[SIDE_CONNECTD] ? SIDE_CONNECTD : SIDE_WORKERD;
+	peer = take_place(in, in->peers[side]);
+	if (in->uids[SIDE_CONNECTD] == in->uids[SIDE_WORKERD])
+		side = SIDE_EITHER;
+	*peer = (struct peer){ .side = side };
+	if (ipc_chan_init(&peer->chan, in->loop, take_fd(&fd), &in->conf[side]) < 0)
+		fatal("cannot watch a connection");
+}
+
+int
+introduce_init(struct introducer *in, struct loop *loop, int listener, uid_t net_uid, uid_t work_uid)
+{
+	*in = (struct introducer){ .loop = loop, .uids = { net_uid, work_uid } };
+	for (unsigned i = 0; i < TABLES; i++)
+		in->conf[i] = (struct ipc_conf){ .rules = priv_tables[i].rules, .nrules = priv_tables[i].n,
+			.max_payload = IPC_MAX_PRIV, .queue_max = QUEUE_MAX, .ctx = in, .ended = peer_ended };
+	return loop_io_add(loop, &in->listen, listener, EPOLLIN, on_connection, in);
+}
+
+void
+introduce_done(struct introducer *in)
+{
+	loop_io_del(in->loop, &in->listen);
+	for (unsigned i = 0; i < SIDES; i++)
+		for (unsigned j = 0; j < PEERS_A_UID; j++)
+			ipc_chan_done(&in->peers[i][j].chan);
+}

@@ -1,0 +1,26 @@
+/*
+ * The rows of records privhelper accepts.
+ *
+ * Who calls: common/ipc.c, for every record of a connected peer. What is trusted: nothing; a record reaches a handler
+ * only if its type, its size, its descriptors and the channel's state fit a row here. On error: the channel ends, and
+ * introduce.c ends the process.
+ *
+ * connectd's table has the introduction and nothing else, and stays that way: what the network side wants from root
+ * it must ask of workerd. The verbs become rows of workerd's table only. Where both daemons run under one uid a channel
+ * begins with connectd's table and gets that of its side once HELLO has told which it is.
+ */
+#include "privhelper/rules.h"
+
+/* Once, first, and no descriptor with it. */
+#define HELLO_ROW	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
+			  .max = sizeof(struct ipc_hello), .handler = introduce_hello }
+#define TABLE(rules)	{ rules, sizeof(rules) / sizeof((rules)[0]) }
+
+static const struct ipc_rule priv_rules_connectd[] = { HELLO_ROW };
+static const struct ipc_rule priv_rules_workerd[] = { HELLO_ROW };
+
+const struct priv_table priv_tables[TABLES] = {
+	[SIDE_CONNECTD] = TABLE(priv_rules_connectd),
+	[SIDE_WORKERD] = TABLE(priv_rules_workerd),
+	[SIDE_EITHER] = TABLE(priv_rules_connectd),
+};
