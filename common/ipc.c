@@ -74,6 +74,7 @@ chan_close(struct ipc_chan *chan)
 	chan->tail = NULL;
 	chan->queued = 0;
 	chan->want_writable = false;
+	chan->paused = false;
 }
 
 void
@@ -95,6 +96,23 @@ bool
 ipc_chan_is_open(const struct ipc_chan *chan)
 {
 	return chan->loop != NULL && chan->io.fd >= 0 && (chan->state & IPC_ST_OPEN) != 0;
+}
+
+static int
+watch(struct ipc_chan *chan)
+{
+	bool out = chan->head != NULL || chan->want_writable;
+
+	return loop_io_set(chan->loop, &chan->io, (chan->paused ? 0 : EPOLLIN) | (out ? EPOLLOUT : 0));
+}
+
+void
+ipc_chan_pause(struct ipc_chan *chan, bool paused)
+{
+	if (chan->loop == NULL || chan->paused == paused)
+		return;
+	chan->paused = paused;
+	watch(chan);
 }
 
 static void
@@ -160,7 +178,7 @@ enqueue(struct ipc_chan *chan, const struct ipc_hdr *hdr, const void *data, size
 		chan->head = q;
 	chan->tail = q;
 	chan->queued += size;
-	return loop_io_set(chan->loop, &chan->io, EPOLLIN | EPOLLOUT);
+	return watch(chan);
 }
 
 int
@@ -238,7 +256,7 @@ ipc_try_sendv(struct ipc_chan *chan, uint16_t type, const struct iovec *iov, uns
 		r = send_now(chan->io.fd, all, 1 + niov, NULL, 0);
 	if (r == -EAGAIN) {
 		chan->want_writable = true;
-		loop_io_set(chan->loop, &chan->io, EPOLLIN | EPOLLOUT);
+		watch(chan);
 	}
 	return r;
 }
@@ -349,6 +367,9 @@ take_record(struct ipc_chan *chan, bool *gone, int *ret_end)
 	if (own != NULL)
 		msg.data = own;
 	n = receive(chan, &msg);
+	if (own != NULL && chan->conf->rx_unused != NULL && (n <= 0 ||
+	    ipc_check(&msg.hdr, (size_t)n, chan->conf->max_payload, msg.nfds) < 0))
+		chan->conf->rx_unused(chan, chan->conf->ctx);
 	if (n == -EAGAIN)
 		return 0;
 	r = n > 0 ? dispatch(chan, &msg, (size_t)n) : (int)n;
@@ -379,7 +400,6 @@ flush_queue(struct ipc_chan *chan)
 		chan->queued -= q->len;
 		queued_free(q);
 	}
-	loop_io_set(chan->loop, &chan->io, EPOLLIN);
 	return 0;
 }
 
@@ -396,14 +416,20 @@ chan_ready(struct loop_io *io, uint32_t events)
 
 		if (r < 0 && r != -EPIPE && r != -ECONNRESET)
 			end = r;
-		if (chan->head == NULL && chan->want_writable && chan->conf->writable != NULL) {
+		if (chan->head == NULL && chan->want_writable) {
 			chan->want_writable = false;
-			chan->conf->writable(chan, chan->conf->ctx);
+			if (chan->conf->writable != NULL)
+				chan->conf->writable(chan, chan->conf->ctx);
 		}
+		if (!gone)
+			watch(chan);
 	}
-	for (int i = 0; i < RECORDS_A_TURN && !gone && end == 0; i++)
+	for (int i = 0; i < RECORDS_A_TURN && !gone && end == 0 && !chan->paused; i++)
 		if (take_record(chan, &gone, &end) == 0)
 			break;
+	/* epoll tells of a peer that is gone whether we want to read or not; waiting for the end of the pause would spin. */
+	if (!gone && end == 0 && chan->paused && (events & (EPOLLHUP | EPOLLERR)) != 0)
+		end = 1;
 	if (gone)
 		return;
 	chan->gone = NULL;

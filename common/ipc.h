@@ -35,6 +35,8 @@ struct ipc_conf {
 	 * the channel's own buffer. Lets bulk land in its final place.
 	 */
 	uint8_t *(*rx_buffer)(struct ipc_chan *chan, void *ctx);
+	/* May be NULL: what rx_buffer gave was not used, there was no record or none that passed the checks. */
+	void (*rx_unused)(struct ipc_chan *chan, void *ctx);
 };
 
 struct ipc_chan {
@@ -47,6 +49,7 @@ struct ipc_chan {
 	size_t queued;		/* bytes in the queue */
 	uint32_t next_id;
 	bool want_writable;
+	bool paused;		/* nothing is received */
 	bool *gone;		/* set by ipc_chan_done() while a handler runs */
 	struct ucred peer;	/* of the process that made the socket, SO_PEERCRED */
 };
@@ -58,6 +61,12 @@ int ipc_chan_init(struct ipc_chan *chan, struct loop *loop, int fd, const struct
 void ipc_chan_done(struct ipc_chan *chan);
 
 bool ipc_chan_is_open(const struct ipc_chan *chan);
+
+/*
+ * Stops receiving, also in the middle of a turn, or goes on. For bulk whose consumer is full; sending goes on. When the
+ * peer goes away in the meantime the channel ends at once, and what had not been read is lost.
+ */
+void ipc_chan_pause(struct ipc_chan *chan, bool paused);
 
 /*
  * Sends or queues one record. fds stay the caller's (they are duplicated into the queue when it must wait). 0, or

@@ -281,6 +281,25 @@ bulk_waits_for_room(void **state)
 	assert_int_equal(a.writable, 1);
 }
 
+/* A pause holds in the middle of a turn, nothing is lost by it, and a peer that goes away meanwhile does not spin. */
+static void
+a_pause_holds_and_a_dead_peer_ends_it(void **state)
+{
+	ipc_send(&b.chan, BLOB, "1", 1);
+	ipc_send(&b.chan, BLOB, "2", 1);
+	ipc_chan_pause(&a.chan, true);
+	for (int i = 0; i < 5; i++)
+		loop_turn(loop, 0);
+	assert_int_equal(a.blob, 0);
+	ipc_chan_pause(&a.chan, false);
+	loop_turn(loop, 0);
+	assert_int_equal(a.blob, 2);
+	ipc_chan_pause(&a.chan, true);
+	ipc_chan_done(&b.chan);
+	loop_turn(loop, 0);
+	assert_int_equal(a.ended, 1);
+}
+
 static void
 handler_may_end_its_channel(void **state)
 {
@@ -339,6 +358,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(raw_records, setup, teardown),
 		cmocka_unit_test_setup_teardown(queue_is_bounded_and_drains, setup, teardown),
 		cmocka_unit_test_setup_teardown(bulk_waits_for_room, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_pause_holds_and_a_dead_peer_ends_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(handler_may_end_its_channel, setup, teardown),
 		cmocka_unit_test(names),
 		cmocka_unit_test(sizes_fit_their_channels),
