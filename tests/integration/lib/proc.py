@@ -1,0 +1,151 @@
+"""/proc: what a process is, has open, may do and uses."""
+import os
+import re
+import signal
+import time
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def stat(pid):
+    """-> (comm, state, ppid, start ticks) or None when it is gone."""
+    try:
+        text = read(f"/proc/{pid}/stat").decode("latin-1")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    comm = text[text.index("(") + 1:text.rindex(")")]
+    rest = text[text.rindex(")") + 2:].split()
+    return comm, rest[0], int(rest[1]), int(rest[19])
+
+
+def alive(pid):
+    s = stat(pid)
+    return s is not None and s[1] not in "ZX"
+
+
+def status(pid):
+    """/proc/PID/status as a dict of strings."""
+    out = {}
+    for line in read(f"/proc/{pid}/status").decode().splitlines():
+        name, _, value = line.partition(":")
+        out[name] = value.strip()
+    return out
+
+
+def cmdline(pid):
+    return [a.decode("latin-1") for a in read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]]
+
+
+def environ(pid):
+    return read(f"/proc/{pid}/environ")
+
+
+def children(pid):
+    return [p for p in pids() if (s := stat(p)) is not None and s[2] == pid]
+
+
+def descendants(pid):
+    """The tree below pid, pid itself left out."""
+    parents = {p: s[2] for p in pids() if (s := stat(p)) is not None}
+    found, grew = {pid}, True
+    while grew:
+        more = {p for p, pp in parents.items() if pp in found and p not in found}
+        found |= more
+        grew = bool(more)
+    return sorted(found - {pid})
+
+
+def pids():
+    return [int(n) for n in os.listdir("/proc") if n.isdigit()]
+
+
+def by_uid(uids):
+    """Processes whose real uid is one of these."""
+    found = []
+    for pid in pids():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid in uids or int(status(pid)["Uid"].split()[0]) in uids:
+                if alive(pid):
+                    found.append(pid)
+        except (FileNotFoundError, ProcessLookupError, KeyError):
+            pass
+    return found
+
+
+def fds(pid):
+    """Sorted targets of /proc/PID/fd, numbers of sockets and pipes replaced by their type."""
+    out = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:
+            continue
+        out.append(re.sub(r":\[\d+\]$", "", target))
+    return sorted(out)
+
+
+def pss_kb(pid):
+    """Pss + SwapPss."""
+    total = 0
+    for line in read(f"/proc/{pid}/smaps_rollup").decode().splitlines():
+        if line.startswith(("Pss:", "SwapPss:")):
+            total += int(line.split()[1])
+    return total
+
+
+def rss_kb(pid):
+    for line in read(f"/proc/{pid}/status").decode().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0
+
+
+def cpu_ticks(pid):
+    rest = read(f"/proc/{pid}/stat").decode("latin-1").rsplit(")", 1)[1].split()
+    return int(rest[11]) + int(rest[12])
+
+
+def cgroup(pid):
+    """Path of its v2 cgroup, relative to the mount of the v2 tree."""
+    for line in read(f"/proc/{pid}/cgroup").decode().splitlines():
+        if line.startswith("0::"):
+            return line[3:]
+    return None
+
+
+def cgroup_mount():
+    for line in read("/proc/self/mountinfo").decode().splitlines():
+        left, _, right = line.partition(" - ")
+        if right.split()[0] == "cgroup2":
+            return left.split()[4]
+    return None
+
+
+def sanitized(pid):
+    """Is it a build with AddressSanitizer? Its memory figures are of another kind."""
+    try:
+        return b"libasan" in read(f"/proc/{pid}/maps")
+    except PermissionError:
+        return False
+
+
+def kill(pid, sig=signal.SIGKILL):
+    try:
+        os.kill(pid, sig)
+    except ProcessLookupError:
+        pass
+
+
+def wait_for(pred, timeout=10, what="condition", every=0.02):
+    """Polls until pred() gives something true and returns it. The only loop with a sleep in this suite."""
+    end = time.monotonic() + timeout
+    while True:
+        got = pred()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what}")
+        time.sleep(every)

@@ -1,0 +1,94 @@
+"""What a frame from an agent may look like, by dialect (protocol reference, section 3.3, and edgeward.1 section 5)."""
+import re
+
+INT, STR, BOOL, OBJ, LIST = int, str, bool, dict, list
+TIME = "time"
+TIME_RE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$")
+
+# type: (required, optional on both, optional on edgeward.1 only)
+PAYLOADS = {
+    "hello": ({"protocol_version": INT, "agent_id": STR, "capabilities": OBJ},
+              {"name": STR, "agent_version": STR, "resume": LIST}, {}),
+    "heartbeat": ({"seq": INT}, {"active_handles": LIST, "load_percent": INT}, {"health": LIST, "audit_head": STR}),
+    "started": ({"handle_id": STR, "started_at": TIME}, {"pid": INT, "error": STR},
+                {"log_channel": INT, "code": STR}),
+    "log_chunk": ({"stream": STR, "offset": INT, "text": STR, "time": TIME}, {}, {}),
+    "status": ({"status": OBJ}, {"final_offset": INT}, {"log_xxh3": STR}),
+    "error": ({"code": STR, "message": STR}, {}, {}),
+    "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
+    "log_open": ({"handle": STR, "channel": INT}, {}, {}),
+}
+STATUS = ({"handle_id": STR, "executor_id": STR, "state": STR, "exit_code": INT, "started_at": TIME,
+           "finished_at": TIME}, {"pid": INT, "error": STR},
+          {"outcome": STR, "limit": STR, "usage": OBJ})
+OFFER = ({"handle_id": STR, "started_at": TIME, "log_offset": INT}, {}, {"log_channel": INT, "channel": INT})
+CAPS = ({"os": STR, "arch": STR},
+        {"cpus": INT, "memory_mb": INT, "workdir_root": STR, "max_concurrent": INT, "labels": OBJ,
+         "container_runtimes": LIST, "harnesses": LIST, "workspace_provisioning": BOOL, "write_back": BOOL},
+        {"sandbox": OBJ, "devices": OBJ})
+NEED_HANDLE = {"started", "log_chunk", "status", "log_open"}
+EDGEWARD_ONLY = {"log_open"}
+CLOOP_ONLY = {"log_chunk"}
+STATES = {"pending", "running", "exited", "failed", "killed", "unknown"}
+TERMINAL = {"exited", "failed", "killed"}
+
+
+def _fields(what, obj, spec, edgeward):
+    if not isinstance(obj, dict):
+        return [f"{what} is no object"]
+    required, optional, extra = spec
+    allowed = {**required, **optional, **(extra if edgeward else {})}
+    wrong = [f"{what} lacks {k}" for k in required if k not in obj]
+    for key, value in obj.items():
+        kind = allowed.get(key)
+        if kind is None:
+            wrong.append(f"{what} has the unknown key {key}")
+        elif kind == TIME:
+            if not isinstance(value, str) or not TIME_RE.match(value):
+                wrong.append(f"{what}.{key} is no UTC time: {value!r}")
+        elif type(value) is not kind:
+            wrong.append(f"{what}.{key} is {type(value).__name__}")
+    return wrong
+
+
+def check(frame, edgeward, version):
+    """A list of sentences; empty = a good frame. version: the one the session negotiated, None before the welcome."""
+    wrong = []
+    if not isinstance(frame, dict):
+        return ["not an object"]
+    kind = frame.get("type")
+    unknown = set(frame) - {"v", "type", "id", "handle", "payload"}
+    if unknown:
+        wrong.append(f"envelope has {sorted(unknown)}")
+    if frame.get("v") != (1 if version is None or kind == "hello" else version):
+        wrong.append(f"{kind} stamped v {frame.get('v')!r}")
+    if kind not in PAYLOADS:
+        return wrong + [f"type {kind!r}"]
+    if kind in EDGEWARD_ONLY and not edgeward or kind in CLOOP_ONLY and edgeward:
+        wrong.append(f"{kind} on the wrong dialect")
+    if kind in NEED_HANDLE and not frame.get("handle"):
+        wrong.append(f"{kind} without handle")
+    payload = frame.get("payload")
+    wrong += _fields(kind, payload, PAYLOADS[kind], edgeward)
+    if wrong:
+        return wrong
+    if kind == "hello":
+        # The hello is written before the dialect's extras could be agreed on; they are allowed where it was offered.
+        wrong += _fields("capabilities", payload["capabilities"], CAPS, edgeward)
+        for offer in payload.get("resume", []):
+            wrong += _fields("offer", offer, OFFER, edgeward)
+    elif kind == "status":
+        status = payload["status"]
+        wrong += _fields("status", status, STATUS, edgeward)
+        if status.get("state") not in STATES:
+            wrong.append(f"state {status.get('state')!r}")
+        if status.get("state") in TERMINAL and "final_offset" not in payload:
+            wrong.append("terminal status without final_offset")
+        if status.get("handle_id") != frame.get("handle"):
+            wrong.append("status names another handle than its envelope")
+    elif kind == "log_chunk":
+        if len(payload["text"].encode("utf-8", "surrogatepass")) > 32768:
+            wrong.append("log_chunk over 32768 bytes")
+        if payload["offset"] < 0 or "id" in frame:
+            wrong.append("log_chunk with a negative offset or an id")
+    return wrong

@@ -1,0 +1,374 @@
+"""One WebSocket session of the scripted hub: hello to end. A correct hub unless hub.b (Behaviour) says otherwise."""
+import asyncio
+import itertools
+import json
+import struct
+import time
+
+from lib import schema, ws
+
+DATA, WINDOW, END, GAP, RESET = 1, 2, 3, 4, 5
+_ids = itertools.count(1)
+
+
+class Session:
+    def __init__(self, hub, conn, edgeward, bearer):
+        self.hub, self.conn, self.edgeward, self.bearer = hub, conn, edgeward, bearer
+        self.number = len(hub.sessions)
+        self.parser = ws.Parser()
+        self.hello = None
+        self.version = None         # negotiated; None before the welcome
+        self.agent_id = None
+        self.welcomed = None        # monotonic time
+        self.ended_at = None
+        self.end = None             # why: ("close", code, reason), ("eof", how), ("error", text), ("cut",)
+        self.frames = []            # (time, frame) of everything but output
+        self.beats = []             # (time, seq, handles)
+        self.acks = 0               # heartbeats acknowledged
+        self.channels = {}          # channel -> run
+        self.windows = {}           # channel -> first offset that may not be sent
+        self.ended = set()          # handles whose END came
+        self.pings = self.pongs = 0
+        self.last_seq = None
+
+    # ---- what a test calls ----
+
+    @property
+    def alive(self):
+        return self.ended_at is None
+
+    @property
+    def live(self):
+        return self.alive and self.welcomed is not None
+
+    def send(self, kind, payload=None, handle=None, id=None, v=None, **envelope):
+        frame = {"v": v or self.version or 1, "type": kind}
+        if id is not None:
+            frame["id"] = id
+        if handle is not None:
+            frame["handle"] = handle
+        frame["payload"] = {} if payload is None else payload
+        frame.update(envelope)
+        self.send_text(json.dumps(frame))
+
+    def send_text(self, text):
+        self.send_raw(ws.frame(ws.TEXT, text.encode() if isinstance(text, str) else text))
+
+    def send_binary(self, data):
+        self.send_raw(ws.frame(ws.BINARY, data))
+
+    def send_raw(self, data):
+        self.hub.do(self._raw, data)
+
+    def close(self, code=1000, reason=""):
+        self.send_raw(ws.frame(ws.CLOSE, ws.close_payload(code, reason)))
+
+    def cut(self, rst=True):
+        """Ends the TCP connection without a close frame."""
+        self.hub.sync(self.conn.close, rst)
+        self.hub.sync(self._finish, ("cut",))
+
+    def stall(self, on=True):
+        """Stops reading from the socket (the kernel goes on acknowledging until its buffer is full)."""
+        self.hub.sync(self.conn.gate.clear if on else self.conn.gate.set)
+
+    def wait(self, what, pred, timeout=10):
+        return self.hub.wait(f"session {self.number}: {what}", pred, timeout)
+
+    def wait_frame(self, kind, pred=lambda f: True, timeout=10, after=0):
+        """The first frame of that type for which pred(frame) holds."""
+        def find():
+            for _, f in self.frames[after:]:
+                if f.get("type") == kind and pred(f):
+                    return f
+            return None
+        return self.wait(f"frame {kind}", find, timeout)
+
+    def wait_end(self, timeout=10):
+        self.wait("end", lambda: self.ended_at, timeout)
+        return self.end
+
+    # ---- in the loop ----
+
+    async def _raw(self, data):
+        try:
+            await self.conn.write(data)
+        except OSError:
+            pass
+
+    async def _json(self, kind, payload, handle=None, id=None, v=None):
+        frame = {"v": v or self.version or 1, "type": kind}
+        if id is not None:
+            frame["id"] = id
+        if handle is not None:
+            frame["handle"] = handle
+        frame["payload"] = payload
+        await self._raw(ws.frame(ws.TEXT, json.dumps(frame).encode()))
+
+    def _finish(self, why):
+        if self.ended_at is None:
+            self.ended_at, self.end = time.monotonic(), why
+            self.hub.changed()
+
+    async def run(self):
+        try:
+            while self.ended_at is None:
+                data = await self.conn.read()
+                if not data:
+                    self._finish(("eof", self.conn.eof))
+                    return
+                for op, payload in self.parser.feed(data):
+                    await self._message(op, payload)
+                self.hub.changed()
+        except ws.WsError as e:
+            self.hub.violation(f"session {self.number}: {e}")
+            self._finish(("error", str(e)))
+
+    async def _message(self, op, payload):
+        if op == ws.TEXT:
+            await self._text(payload)
+        elif op == ws.BINARY:
+            await self._binary(payload)
+        elif op == ws.PING:
+            self.pings += 1
+            await self._raw(ws.frame(ws.PONG, payload))
+        elif op == ws.PONG:
+            self.pongs += 1
+            self.frames.append((time.monotonic(), {"type": "(pong)", "payload": bytes(payload)}))
+        else:
+            code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else 1005
+            self._finish(("close", code, payload[2:].decode()))
+            await self._raw(ws.frame(ws.CLOSE, payload))
+            await asyncio.sleep(0.05)
+            self.conn.close(notify=True)
+
+    def _violation(self, text):
+        self.hub.violation(f"session {self.number} ({'edgeward.1' if self.edgeward else 'cloop'}): {text}")
+
+    async def _text(self, payload):
+        try:
+            frame = json.loads(payload)
+        except ValueError as e:
+            self._violation(f"bad JSON: {e}: {payload[:80]!r}")
+            return
+        for text in schema.check(frame, self.edgeward, self.version):
+            self._violation(f"{text}: {payload[:200]!r}")
+        kind = frame.get("type")
+        if kind != "log_chunk":
+            self.frames.append((time.monotonic(), frame))
+        if self.hello is None and kind != "hello":
+            self._violation(f"{kind} before the hello")
+        if self.hello is not None and self.version is None and kind != "hello":
+            self._violation(f"{kind} before the welcome")
+        hook = self.hub.b.on_frame
+        if hook is not None and hook(self, frame):
+            return
+        handler = getattr(self, f"_on_{kind}", None)
+        if handler is not None:
+            await handler(frame, frame.get("payload"))
+        self.hub.changed()
+
+    async def _on_hello(self, frame, p):
+        if self.hello is not None:
+            self._violation("a second hello")
+        if frame.get("id") != "hello":
+            self._violation(f"hello with id {frame.get('id')!r}")
+        self.hello = p
+        answer = self.hub.b.on_hello
+        if answer is not None:
+            for item in answer(self, p) or []:
+                await self._raw(item if isinstance(item, bytes) else ws.frame(ws.TEXT, json.dumps(item).encode()))
+            return
+        await self._welcome(p)
+
+    async def _welcome(self, p):
+        hub, b = self.hub, self.hub.b
+        if p["protocol_version"] < 1:
+            await self._json("error", {"code": "version_unsupported", "message": "too old"}, id="hello", v=1)
+            return
+        ident, credential, wrong = hub.identify(self.bearer, p["agent_id"])
+        if wrong:
+            await self._json("error", {"code": "unauthorized", "message": wrong}, id="hello", v=1)
+            self.conn.close()
+            return
+        self.version, self.agent_id = min(p["protocol_version"], b.version), ident
+        payload = {"protocol_version": self.version, "executor_id": ident, "heartbeat_seconds": 15}
+        if credential and b.issue_credential:
+            payload["credential"] = credential
+        verdicts = [self._verdict(o) for o in p.get("resume", [])]
+        verdicts = [v for v in verdicts if v is not None]
+        if verdicts:
+            payload["resume_accepted"] = verdicts
+        if b.welcome is not None:
+            payload = b.welcome(payload)
+        await self._json("welcome", payload, id="hello")
+        hub.publish(self)
+        self.welcomed = time.monotonic()
+        for item in b.after_welcome:
+            await self._raw(item if isinstance(item, bytes) else ws.frame(ws.TEXT, json.dumps(item).encode()))
+        hub.changed()
+
+    def _verdict(self, offer):
+        handle = offer["handle_id"]
+        run = self.hub.runs.get(handle)
+        if self.hub.b.verdict is not None:
+            return self.hub.b.verdict(self, offer, run)
+        channel = offer.get("log_channel", offer.get("channel"))
+        if self.edgeward and channel is not None and run is not None:
+            self._bind(channel, run, run.log.received)
+        if run is None:
+            return {"handle_id": handle, "from_offset": 0, "action": "terminate", "reason": "not tracked"}
+        if offer["log_offset"] < run.log.received:
+            self._violation(f"{handle} offered with log_offset {offer['log_offset']} < received {run.log.received}")
+        return {"handle_id": handle, "from_offset": run.log.received, "action": "continue"}
+
+    def _bind(self, channel, run, start):
+        if channel % 2 or channel == 0:
+            self._violation(f"log channel {channel}: the agent's are even")
+        if channel in self.channels:
+            self._violation(f"log channel {channel} opened twice")
+        self.channels[channel] = run
+        self.windows[channel] = start + self.hub.b.window
+        run.log_open.append((self.number, channel))
+
+    async def _on_log_open(self, frame, p):
+        run = self.hub.runs.get(p["handle"])
+        if run is None:
+            self._violation(f"log_open for the unknown handle {p['handle']}")
+        else:
+            self._bind(p["channel"], run, run.log.received)
+
+    async def _on_heartbeat(self, frame, p):
+        now = time.monotonic()
+        handles = p.get("active_handles", [])
+        if len(set(handles)) != len(handles):
+            self._violation(f"a handle twice in a heartbeat: {handles}")
+        if self.last_seq is not None and p["seq"] != self.last_seq + 1:
+            self._violation(f"heartbeat seq {p['seq']} after {self.last_seq}")
+        if frame.get("id") != f"hb-{p['seq']}":
+            self._violation(f"heartbeat id {frame.get('id')!r} for seq {p['seq']}")
+        self.last_seq = p["seq"]
+        self.beats.append((now, p["seq"], handles))
+        for run in list(self.hub.runs.values()):
+            if run.started and not run.terminal and run.handle not in handles:
+                run.missing.append((self.number, p["seq"]))
+        if self.hub.b.ack_logs:
+            for run in list(self.hub.runs.values()):
+                await self._ack(run)
+        if self.hub.b.ack_beats:
+            self.acks += 1
+            stamp = time.time() + self.hub.b.clock_skew
+            await self._json("heartbeat_ack", {"seq": p["seq"], "server_time":
+                             time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(stamp)) + f".{int(stamp % 1 * 1e9):09d}Z"},
+                             id=frame.get("id"))
+
+    async def _ack(self, run, at_least=1):
+        if run.log.received - run.log.acked >= at_least:
+            run.log.acked = run.log.received
+            await self._json("log_ack", {"offset": run.log.acked}, handle=run.handle)
+
+    async def _on_started(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        if run is None:
+            return
+        run.answers.append(frame)
+        if p.get("error"):
+            run.refused = (p.get("code", "started"), p["error"])
+        elif run.started is None:
+            run.started = p
+            channel = p.get("log_channel")
+            if channel is not None and channel not in self.channels:
+                self._bind(channel, run, run.log.received)
+
+    async def _on_error(self, frame, p):
+        run = self.hub.by_start_id.get(frame.get("id"))
+        if run is not None:
+            run.answers.append(frame)
+            if run.started is None:
+                run.refused = (p["code"], p["message"])
+
+    async def _on_status(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        if run is not None:
+            for text in run.on_status(self, p):
+                self._violation(f"{run.handle}: {text}")
+
+    async def _on_log_chunk(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        data = p["text"].encode()
+        if run is None:
+            await self._json("error", {"code": "unknown_handle", "message": "unknown handle"}, v=1,
+                             handle=frame["handle"])
+            self.hub.unknown_chunks += 1
+            return
+        if run.terminal and p["offset"] + len(data) > run.log.received:
+            self._violation(f"{run.handle}: output after the terminal status")
+        if len(data) == 0:
+            self._violation(f"{run.handle}: empty log_chunk")
+        run.chunk_max = max(run.chunk_max, len(data))
+        self._wrong(run, run.log.add(p["offset"], data, False))
+        if self.hub.b.ack_logs:
+            await self._ack(run, self.hub.b.ack_every)
+
+    def _wrong(self, run, texts):
+        for text in texts:
+            self._violation(f"{run.handle}: {text}")
+
+    # ---- edgeward.1 stream frames ----
+
+    async def _binary(self, data):
+        if not self.edgeward:
+            self._violation("a binary message on plain cloop")
+            return
+        if len(data) < 16:
+            self._violation(f"stream frame of {len(data)} bytes")
+            return
+        kind, flags, zero, channel, offset = struct.unpack("!BBHIQ", data[:16])
+        payload = data[16:]
+        run = self.channels.get(channel)
+        if flags or zero or kind not in (DATA, WINDOW, END, GAP, RESET):
+            self._violation(f"stream frame type {kind} flags {flags} reserved {zero}")
+        elif run is None:
+            self._violation(f"stream frame {kind} on the unknown channel {channel}")
+        elif kind == DATA:
+            await self._data(run, channel, offset, payload)
+        elif kind == END:
+            if len(payload) not in (0, 16):
+                self._violation(f"END with {len(payload)} bytes")
+            if offset != run.log.received:
+                self._violation(f"{run.handle}: END at {offset}, received {run.log.received}")
+            self.ended.add(run.handle)
+            run.log.end = (offset, payload)
+        elif kind == GAP:
+            if len(payload) != 9:
+                self._violation(f"GAP with {len(payload)} bytes")
+                return
+            stop, reason = struct.unpack("!QB", payload)
+            self._wrong(run, run.log.gap(offset, stop, reason))
+            await self._extend(channel, run, force=True)
+        elif kind == RESET:
+            self.frames.append((time.monotonic(), {"type": "(reset)", "channel": channel, "payload": payload}))
+
+    async def _data(self, run, channel, offset, payload):
+        if not 1 <= len(payload) <= 65536:
+            self._violation(f"DATA of {len(payload)} bytes")
+        if offset + len(payload) > self.windows[channel]:
+            self._violation(f"{run.handle}: DATA to {offset + len(payload)} beyond the window {self.windows[channel]}")
+        if run.handle in self.ended:
+            self._violation(f"{run.handle}: DATA after END")
+        run.chunk_max = max(run.chunk_max, len(payload))
+        self._wrong(run, run.log.add(offset, payload, True))
+        if self.hub.b.ack_logs:
+            await self._ack(run, self.hub.b.ack_every)
+        await self._extend(channel, run)
+
+    async def _extend(self, channel, run, force=False):
+        b = self.hub.b
+        if not b.extend or not force and self.windows[channel] - run.log.received > b.window // 2:
+            return
+        self.windows[channel] = max(self.windows[channel], run.log.received + b.window)
+        await self._raw(ws.frame(ws.BINARY, struct.pack("!BBHIQ", WINDOW, 0, 0, channel, self.windows[channel])))
+
+
+def new_id(prefix="c"):
+    return f"{prefix}{next(_ids)}"
