@@ -1,0 +1,300 @@
+"""The privhelper executable under its own filter, with clients under other users.
+
+What the introducer decides is covered in tests/unit/test_introduce.c. Here: the process itself (confinement, exit codes, who is
+turned away), and what a process that has its uid's right to connect can do to it. B56: a uid is never taken from a record.
+"""
+import array
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+BUILD = os.environ.get("EDGEWARD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
+PRIVHELPER = os.path.join(BUILD, "privhelper/privhelper")
+NET, WORK, OTHER = (61751, 61752, 61753) if os.geteuid() == 0 else (os.geteuid(),) * 3
+CONNECTD, WORKERD, LAUNCHER = 1, 2, 4
+HELLO, PEER, GONE = 0x0001, 0x0100, 0x0102
+HDR = "=HBBIIi"
+IPC_VERSION = int(re.search(r"#define IPC_VERSION\s+(\d+)",
+                            open(os.path.join(os.path.dirname(__file__), "../../proto/ipc/ipc.h")).read()).group(1))
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root for other users")
+
+
+def hello(role, have=0, build=b"test"):
+    return record(HELLO, struct.pack("=IiQ32s", role, 1, have, build))
+
+
+def record(kind, payload=b"", nfds=0, version=IPC_VERSION, length=None):
+    return struct.pack(HDR, kind, version, nfds, len(payload) if length is None else length, 0, 0) + payload
+
+
+class Client:
+    """A connection made by a process of that uid: SO_PEERCRED remembers who connected, not who writes."""
+
+    def __init__(self, path, uid, first=None):
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if uid != os.geteuid():
+                    os.setgroups([])
+                    os.setresgid(uid, uid, uid)
+                    os.setresuid(uid, uid, uid)
+                s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                s.connect(path)
+                socket.send_fds(theirs, [b"x"], [s.fileno()])
+            finally:
+                os._exit(0)
+        theirs.close()
+        fds = socket.recv_fds(ours, 1, 1)[1]
+        os.waitpid(pid, 0)
+        ours.close()
+        assert fds, "could not connect"
+        self.sock = socket.socket(fileno=fds[0])
+        self.sock.settimeout(5)
+        if first is not None:
+            try:
+                self.sock.send(first)
+            except BrokenPipeError:
+                pass    # turned away already; take() tells
+
+    def take(self):
+        """The next record as (type, payload, descriptors), None at the end."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, 1024, 8)
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        return struct.unpack_from(HDR, data)[0], data[16:], fds
+
+
+class Helper:
+    def __init__(self, tmp_path, net=NET, work=WORK):
+        self.dir = str(tmp_path)
+        for top in [tmp_path, *tmp_path.parents]:
+            if os.geteuid() == 0 and str(top).startswith("/tmp/"):
+                top.chmod(0o755)
+        self.path = self.dir + "/introduce.sock"
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(self.path)
+        self.listener.listen(16)
+        os.chmod(self.path, 0o666)
+        self.net, self.work = net, work
+        self.start()
+
+    def start(self):
+        self.proc = start(["-r", self.dir, "-N", str(self.net), "-W", str(self.work)], self.listener)
+
+    def status(self):
+        return {k: v.strip() for k, _, v in (line.partition(":") for line in open(f"/proc/{self.proc.pid}/status"))}
+
+    def end(self):
+        self.proc.terminate()
+        return self.proc.communicate(timeout=10)[1]
+
+
+def start(args, listener=None, env=None):
+    def prepare():
+        if listener is not None:
+            os.dup2(listener.fileno(), 3)
+            os.environ["LISTEN_PID"] = str(os.getpid())
+    fds = () if listener is None else (3,)
+    # LISTEN_PID must be the pid that execs, so a shell sets it and becomes the program.
+    # The leak check of a sanitizer build forks, which the filter forbids.
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **(env or {"LISTEN_FDS": "1"})}
+    return subprocess.Popen(["/bin/sh", "-c", 'LISTEN_PID=$$ exec "$0" "$@"', PRIVHELPER, *args], stderr=subprocess.PIPE, text=True,
+                            preexec_fn=prepare, pass_fds=fds, env=env)
+
+
+@pytest.fixture
+def helper(tmp_path):
+    h = Helper(tmp_path)
+    yield h
+    if h.proc.poll() is None:
+        h.end()
+
+
+def introduce(helper):
+    c, w = Client(helper.path, NET, hello(CONNECTD)), Client(helper.path, WORK, hello(WORKERD))
+    assert c.take()[0] == HELLO and w.take()[0] == HELLO
+    ends = []
+    for side in (c, w):
+        kind, payload, fds = side.take()
+        assert kind == PEER and len(fds) == 1
+        side.pair, side.max_data = struct.unpack_from("=QI", payload)
+        ends.append(socket.socket(fileno=fds[0]))
+    assert c.pair == w.pair != 0
+    return c, w, ends
+
+
+def test_introduction_and_a_record_of_the_largest_size(helper):
+    c, w, (a, b) = introduce(helper)
+    wmem_max = int(open("/proc/sys/net/core/wmem_max").read())    # the kernel books twice what it grants
+    assert c.max_data == w.max_data == (65536 if os.geteuid() == 0 or wmem_max * 2 >= 1 << 20 else 32768)
+    bulk = os.urandom(c.max_data + 80)
+    a.send(bulk)
+    assert b.recv(1 << 18) == bulk
+    # As many as the buffer is meant for wait in it without blocking.
+    a.setblocking(False)
+    for _ in range(8 if c.max_data == 65536 else 2):
+        a.send(bulk)
+
+
+def test_confinement(helper):
+    introduce(helper)
+    status = helper.status()
+    assert status["Seccomp"] == "2" and status["NoNewPrivs"] == "1"
+    keep = 1 << 12 if os.geteuid() == 0 else 0    # CAP_NET_ADMIN, for SO_SNDBUFFORCE
+    for name in ("CapPrm", "CapEff"):
+        assert int(status[name], 16) == keep
+    assert int(status["CapInh"], 16) == int(status["CapAmb"], 16) == 0
+    if os.geteuid() == 0:
+        assert int(status["CapBnd"], 16) == keep
+    fds = f"/proc/{helper.proc.pid}/fd/"
+    targets = [os.readlink(fds + fd) for fd in os.listdir(fds) if int(fd) > 2]
+    assert not any(t.startswith("/") for t in targets), targets    # no file and no directory
+
+
+def test_signals_and_exit_codes(helper):
+    introduce(helper)
+    os.kill(helper.proc.pid, signal.SIGHUP)
+    time.sleep(0.1)
+    assert helper.proc.poll() is None
+    helper.end()
+    assert helper.proc.returncode == 0
+
+
+@as_root
+def test_b56_unknown_uid_is_turned_away_without_a_record(helper):
+    for uid in (OTHER, 0):
+        assert Client(helper.path, uid, hello(CONNECTD)).take() is None
+    introduce(helper)
+    assert helper.proc.poll() is None
+    assert f"uid {OTHER} pid" in helper.end()
+
+
+def ended(helper):
+    return helper.proc.wait(5)
+
+
+@as_root
+@pytest.mark.parametrize("uid,role", [(NET, WORKERD), (WORK, CONNECTD), (NET, LAUNCHER), (NET, 0)])
+def test_b56_wrong_role_ends_the_helper_and_not_the_work(helper, uid, role):
+    _, _, (a, b) = introduce(helper)
+    assert Client(helper.path, uid, hello(role)).take() is None
+    assert ended(helper) == 1
+    a.send(b"goes on")
+    assert b.recv(100) == b"goes on"
+
+
+@pytest.mark.parametrize("bad", [
+    hello(CONNECTD)[:-1], hello(CONNECTD) + b"x", b"x", record(HELLO, bytes(4000)), record(HELLO, bytes(497)),
+    record(PEER, bytes(16)), record(GONE), record(0x0202, bytes(384)), record(HELLO, hello(CONNECTD)[16:], version=1),
+    record(HELLO, hello(CONNECTD)[16:], nfds=1), hello(CONNECTD, build=b"x" * 32),
+], ids=range(11))
+def test_bad_record_ends_it_with_one_line_and_1(helper, bad):
+    _, _, (a, b) = introduce(helper)
+    assert Client(helper.path, NET, bad).take() is None
+    assert ended(helper) == 1
+    assert "broke the protocol" in helper.proc.stderr.read()
+    a.send(b"goes on")
+    assert b.recv(100) == b"goes on"
+
+
+def test_second_hello(helper):
+    c = Client(helper.path, NET, hello(CONNECTD))
+    c.sock.send(hello(CONNECTD))
+    assert ended(helper) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 7, 64])
+def test_surplus_descriptors(helper, count):
+    c = Client(helper.path, NET)
+    devnull = os.open("/dev/null", os.O_RDONLY)
+    c.sock.sendmsg([hello(CONNECTD)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [devnull] * count))])
+    os.close(devnull)
+    assert ended(helper) == 1
+
+
+def test_restart_in_any_order(helper):
+    c, w, (a, b) = introduce(helper)
+    pair = c.pair
+    helper.end()
+    assert helper.proc.returncode == 0
+    helper.start()
+    c2, w2 = Client(helper.path, NET, hello(CONNECTD, pair)), Client(helper.path, WORK, hello(WORKERD, pair))
+    assert c2.take()[0] == HELLO and w2.take()[0] == HELLO
+    a.send(b"same pair")
+    assert b.recv(100) == b"same pair"
+    # connectd starts anew: both get an end, the survivor over its own channel.
+    c3 = Client(helper.path, NET, hello(CONNECTD, 0))
+    assert c3.take()[0] == HELLO
+    assert c3.take()[0] == PEER and w2.take()[0] == PEER
+    assert c2.take() is None
+    c3.sock.close()
+    assert w2.take()[0] == GONE
+
+
+def test_a_peer_that_never_reads_is_dropped_not_waited_for(helper):
+    c = Client(helper.path, NET, hello(CONNECTD))
+    assert c.take()[0] == HELLO
+    lazy = Client(helper.path, WORK, hello(WORKERD))
+    for _ in range(600):
+        again = Client(helper.path, NET, hello(CONNECTD))
+        assert again.take()[0] == HELLO
+        again.sock.close()
+    assert helper.proc.poll() is None
+    lazy.sock.close()
+    introduce(helper)
+
+
+def test_memory_and_descriptors_stay_after_many_introductions(helper):
+    def size():
+        return len(os.listdir(f"/proc/{helper.proc.pid}/fd"))
+    for _ in range(20):
+        introduce(helper)
+    wait = time.monotonic() + 5
+    before = size()
+    for _ in range(100):
+        introduce(helper)
+    while size() > before and time.monotonic() < wait:
+        time.sleep(0.05)
+    assert size() <= before
+
+
+@pytest.mark.parametrize("args", [[], ["-N", "1"], ["-N", "x", "-W", "2"], ["-N", "-1", "-W", "2"], ["-N", "4294967295", "-W", "1"],
+                                  ["-N", "1", "-W", "2", "x"], ["-z"]])
+def test_usage(args):
+    r = subprocess.run([PRIVHELPER, *args], capture_output=True, text=True)
+    assert r.returncode == 2 and "usage: privhelper" in r.stderr and len(r.stderr.splitlines()) <= 2
+
+
+def refused(args, listener=None, env=None):
+    p = start(args, listener, env)
+    err = p.communicate(timeout=10)[1]
+    return p.returncode, err
+
+
+def test_bad_listeners(tmp_path):
+    args = ["-r", str(tmp_path), "-N", "1", "-W", "2"]
+    code, err = refused(args, env={"LISTEN_FDS": "0"})
+    assert code == 1 and "edgeward-introduce.socket" in err
+    other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    other.bind(str(tmp_path / "other.sock"))
+    other.listen(1)
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.bind(str(tmp_path / "introduce.sock"))
+    stream.listen(1)
+    quiet = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for listener in (other, stream, quiet):
+        code, err = refused(args, listener)
+        assert code == 1 and f"not the listener of {tmp_path}/introduce.sock" in err
+    code, err = refused(["-r", "/" + "x" * 200, "-N", "1", "-W", "2"], other)
+    assert code == 1

@@ -1,0 +1,287 @@
+"""run-foreground with stand-ins for the daemons: each writes down what it was given and waits.
+
+B59 (a child gets what nobody decided): descriptors, session, signals and capabilities of every process are compared with a
+fixed table. B57 (dead-lock at the end): it ends within its time whenever SIGTERM comes.
+"""
+import json
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+BUILD = os.environ.get("EDGEWARD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
+RUN_FOREGROUND = os.path.join(BUILD, "packaging/run-foreground")
+NET, WORK, POOL, POOL_GID, OPERATOR = 61731, 61732, 61740, 61733, 61734
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root to give out users")
+
+STAND_IN = """#!/usr/bin/python3
+import json, os, signal, socket, sys, time
+status = {k: v.strip() for k, _, v in (l.partition(":") for l in open("/proc/self/status"))}
+listener = socket.socket(fileno=3)
+out = {
+    "argv": sys.argv, "status": status, "sid": os.getsid(0), "pid": os.getpid(), "cwd": os.getcwd(),
+    "fds": {fd: os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd)},
+    "listen": [os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")], "socket": listener.getsockname(),
+    "type": listener.type, "notify": os.environ.get("NOTIFY_SOCKET"), "cgroup": open("/proc/self/cgroup").read(),
+}
+path = os.path.join(%(out)r, os.path.basename(sys.argv[0]) + ".json")
+with open(path + ".tmp", "w") as f:
+    json.dump(out, f)
+os.rename(path + ".tmp", path)
+%(then)s
+"""
+
+
+class Site:
+    def __init__(self, tmp_path, then="time.sleep(1000)"):
+        self.dir = tmp_path / "device"
+        self.out = tmp_path / "out"
+        self.build = tmp_path / "programs"
+        self.out.mkdir()
+        self.out.chmod(0o777)
+        for top in [tmp_path, *tmp_path.parents]:
+            if os.geteuid() == 0 and str(top).startswith("/tmp/"):
+                top.chmod(0o755)
+        for name in ["privhelper/privhelper", "connectd/connectd", "workerd/launcher/launcher"]:
+            program = self.build / name
+            program.parent.mkdir(parents=True, exist_ok=True)
+            program.write_text(STAND_IN % {"out": str(self.out), "then": then})
+            program.chmod(0o755)
+        self.conf = tmp_path / "edgeward.conf"
+        self.conf.write_text(f"[work]\nroot = {self.dir}/work\n")
+        self.proc = None
+
+    def ids(self):
+        if os.geteuid() != 0:
+            return []
+        return ["--net-uid", str(NET), "--work-uid", str(WORK), "--pool", f"{POOL}:8", "--pool-gid", str(POOL_GID),
+                "--operator-gid", str(OPERATOR)]
+
+    def start(self, *args, ids=True):
+        self.proc = subprocess.Popen([RUN_FOREGROUND, "-d", self.dir, "-c", self.conf, "-b", self.build,
+                                      *(self.ids() if ids else []), *args], stderr=subprocess.PIPE, text=True)
+        return self.proc
+
+    def report(self, name, timeout=10):
+        path = self.out / (name + ".json")
+        wait_for(path.exists, timeout)
+        return json.loads(path.read_text())
+
+    def pids(self):
+        return dict(line.split() for line in (self.dir / "pids").read_text().splitlines())
+
+    def stop(self):
+        if self.proc is not None and self.proc.poll() is None:
+            self.proc.terminate()
+        self.proc.wait(20)
+        return "" if self.proc.stderr.closed else self.proc.stderr.read()
+
+
+def wait_for(what, timeout=10):
+    end = time.monotonic() + timeout
+    while not what():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def site(tmp_path):
+    s = Site(tmp_path)
+    yield s
+    if s.proc is not None:
+        s.stop()
+
+
+def test_b59_what_each_process_is_given(site):
+    site.start()
+    for name in ["privhelper", "connectd", "launcher"]:
+        got = site.report(name)
+        assert set(got["fds"]) - {"4", "5"} == {"0", "1", "2", "3"} and got["fds"]["0"] == "/dev/null"
+        # 4 and 5 could only be what python opened itself to look
+        assert not any("socket" in v for k, v in got["fds"].items() if int(k) > 3)
+        assert got["sid"] == got["pid"] and got["cwd"] == "/"
+        assert got["listen"] == [str(got["pid"]), "1"] and got["notify"] is None
+        assert got["type"] == socket.SOCK_SEQPACKET
+        assert int(got["status"]["SigBlk"], 16) == 0
+        assert site.pids()[name] == str(got["pid"])
+    assert site.report("privhelper")["socket"] == f"{site.dir}/run/introduce.sock"
+    assert site.report("connectd")["socket"] == f"{site.dir}/run/connectd.sock"
+    assert site.report("launcher")["socket"] == f"{site.dir}/run/workerd.sock"
+
+
+def test_arguments(site):
+    site.start("-v")
+    run, state = f"{site.dir}/run", f"{site.dir}/state"
+    common = ["-c", str(site.conf), "-p", f"{site.dir}/policy.conf", "-r", run]
+    net, work = (NET, WORK) if os.geteuid() == 0 else (os.geteuid(), os.geteuid())
+    assert site.report("privhelper")["argv"][1:] == ["-r", run, "-N", str(net), "-W", str(work), "-v"]
+    assert site.report("connectd")["argv"][1:] == [*common, "-s", f"{state}/connectd", "-v"]
+    assert site.report("launcher")["argv"][1:] == [*common, "-s", f"{state}/workerd", "-P", f"{site.dir}/pool", "-w",
+                                                   f"{site.build}/workerd/workerd", "-v"]
+
+
+def caps(status):
+    return [int(status[k], 16) for k in ("CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd")]
+
+
+@as_root
+def test_users_and_capabilities(site):
+    site.start()
+    set_ids = (1 << 6) | (1 << 7)
+    net_admin = 1 << 12
+    expect = {"privhelper": (0, [net_admin, net_admin, 0, 0, net_admin]), "connectd": (NET, [0] * 5),
+              "launcher": (WORK, [set_ids] * 5)}
+    for name, (uid, want) in expect.items():
+        status = site.report(name)["status"]
+        assert status["Uid"].split() == [str(uid)] * 4 and status["Gid"].split() == [str(uid)] * 4, name
+        assert status["Groups"].strip() == "", name
+        assert caps(status) == want, name
+        assert status["NoNewPrivs"] == "1", name
+
+
+@as_root
+def test_directories(site):
+    site.start()
+    site.report("launcher")
+    table = {"run": (0, 0, 0o755), "state/connectd": (NET, NET, 0o700), "state/workerd": (WORK, WORK, 0o700),
+             "work": (WORK, POOL_GID, 0o1770), "pool": (0, 0, 0o644), "run/introduce.sock": (NET, WORK, 0o660),
+             "run/connectd.sock": (0, OPERATOR, 0o660), "run/workerd.sock": (0, OPERATOR, 0o660)}
+    for name, want in table.items():
+        st = os.lstat(site.dir / name)
+        assert (st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)) == want, name
+    assert (site.dir / "pool").read_text() == f"{POOL} 8 {POOL_GID}\n"
+
+
+def v2(cgroup):
+    return [line[3:] for line in cgroup.splitlines() if line.startswith("0::")][0]
+
+
+def v2_mount():
+    for line in open("/proc/self/mountinfo"):
+        if " - cgroup2 " in line:
+            return line.split()[4]
+    return None
+
+
+@as_root
+@pytest.mark.skipif(v2_mount() is None, reason="skipped: no cgroup v2 mounted")
+def test_cgroup_is_delegated_killed_and_removed(site):
+    site.start()
+    path = v2_mount() + v2(site.report("launcher")["cgroup"])
+    assert f"edgeward.{site.proc.pid}" in path
+    assert v2(site.report("connectd")["cgroup"]) == v2(open("/proc/self/cgroup").read())
+    for name in [".", "cgroup.procs", "cgroup.subtree_control"]:
+        assert os.stat(os.path.join(path, name)).st_uid == WORK
+    # Something the launcher left there, in a group of its own.
+    os.mkdir(path + "/w.left")
+    orphan = subprocess.Popen(["sleep", "1000"])
+    with open(path + "/w.left/cgroup.procs", "w") as f:
+        f.write(str(orphan.pid))
+    first = site.pids()["launcher"]
+    os.unlink(site.out / "launcher.json")
+    os.kill(int(first), signal.SIGKILL)
+    assert orphan.wait(5) == -signal.SIGKILL
+    assert site.report("launcher")["pid"] != int(first)
+    wait_for(lambda: not os.path.exists(path + "/w.left"))
+    site.stop()
+    assert site.proc.returncode == 0
+    assert not os.path.exists(path)
+
+
+def test_what_dies_is_started_again_with_growing_pauses(tmp_path):
+    site = Site(tmp_path, then="open(path + '.count', 'a').write(f'{time.monotonic()}\\n'); sys.exit(3)")
+    site.start()
+    count = site.out / "connectd.json.count"
+    wait_for(lambda: count.exists() and len(count.read_text().splitlines()) >= 5, 30)
+    times = [float(t) for t in count.read_text().splitlines()]
+    pauses = [b - a for a, b in zip(times, times[1:])]
+    assert pauses[0] >= 0.1 and pauses[1] >= 0.2 and pauses[2] >= 0.4 and pauses[3] >= 0.8
+    assert "connectd ended with exit code 3, again in 100 ms" in site.stop()
+
+
+def test_stop_ends_all_and_only_then(site):
+    site.start()
+    pids = [int(site.report(n)["pid"]) for n in ("privhelper", "connectd", "launcher")]
+    site.stop()
+    assert site.proc.returncode == 0
+    assert not (site.dir / "pids").exists()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_killed_takes_its_processes_along(site):
+    site.start()
+    pids = [int(site.report(n)["pid"]) for n in ("privhelper", "connectd", "launcher")]
+    site.proc.kill()
+    site.proc.wait()
+
+    def gone(pid):
+        try:
+            return open(f"/proc/{pid}/stat").read().split()[2] == "Z"
+        except FileNotFoundError:
+            return True
+    wait_for(lambda: all(gone(p) for p in pids))
+
+
+def test_b57_sigterm_at_any_moment(tmp_path):
+    random.seed(57)
+    site = Site(tmp_path)
+    for i in range(15):
+        site.start()
+        time.sleep(random.uniform(0, 0.2))
+        os.kill(site.proc.pid, random.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
+        started = time.monotonic()
+        err = site.proc.communicate(timeout=20)[1]
+        # Before its handlers are set a signal ends it as it ends any program; there is nothing to clean up yet.
+        assert site.proc.returncode in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP), err
+        assert time.monotonic() - started < 5, err
+
+
+def test_two_in_one_directory(site):
+    site.start()
+    site.report("launcher")
+    r = subprocess.run([RUN_FOREGROUND, "-d", site.dir, "-c", site.conf, *site.ids()], capture_output=True, text=True)
+    assert r.returncode == 1 and "another run-foreground uses it" in r.stderr
+
+
+@pytest.mark.parametrize("args", [[], ["-x"], ["-d"], ["-d", "x", "y"], ["-d", "x", "--pool", "5"], ["-d", "x", "--pool", "0:5"],
+                                  ["-d", "x", "--net-uid", "root"], ["-d", "x", "--pool", "1:0"]])
+def test_usage(args, tmp_path):
+    r = subprocess.run([RUN_FOREGROUND, *args], capture_output=True, text=True, cwd=tmp_path)
+    assert r.returncode == 2 and "usage: run-foreground" in r.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text,want", [("[work]\nroot=\n[hub]\nnokey = 1\n", "unknown key"), (None, "No such file")])
+def test_bad_configuration_is_one_line_and_exit_1(site, text, want):
+    if text is None:
+        site.conf.unlink()
+    else:
+        site.conf.write_text(text)
+    site.start()
+    err = site.proc.communicate(timeout=10)[1]
+    assert site.proc.returncode == 1 and want in err and len(err.splitlines()) <= 2
+
+
+@as_root
+def test_root_needs_users(site):
+    site.start(ids=False)
+    err = site.proc.communicate(timeout=10)[1]
+    assert site.proc.returncode == 1 and "--net-uid and --work-uid" in err
+
+
+def test_long_directory(tmp_path):
+    site = Site(tmp_path)
+    site.dir = tmp_path / ("d" * 100)
+    site.conf.write_text(f"[work]\nroot = {tmp_path}/work\n")
+    site.start()
+    err = site.proc.communicate(timeout=10)[1]
+    assert site.proc.returncode == 1 and "too long for a socket" in err
