@@ -1,0 +1,1 @@
+"""The benchmarks' own library; tests/bench/run is the entry."""
