@@ -85,6 +85,18 @@ make_listener(const char *name, uid_t uid, gid_t gid, mode_t mode)
 	return fd;
 }
 
+static void
+remove_listeners(void)
+{
+	static const char *const names[] = { "introduce.sock", "connectd.sock", "workerd.sock" };
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		form(path, "%s/%s", self.run, names[i]);
+		unlink(path);
+	}
+}
+
 /* One line, "FIRST COUNT GID"; without a pool no file, so that none of an earlier start counts. */
 static void
 write_pool(void)
@@ -304,6 +316,7 @@ main(int argc, char **argv)
 	if (r < 0)
 		log_warn("no cgroup v2 here: %s", strerror(-r));
 	r = rf_supervise(self.jobs, JOBS, &self.cgroup, self.dirfd);
+	remove_listeners();
 	if (r < 0)
 		fatal("event loop: %s", strerror(-r));
 	return 0;

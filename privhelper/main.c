@@ -14,6 +14,7 @@
 
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "common/notify.h"
 #include "common/parse.h"
 #include "privhelper/introduce.h"
 #include "privhelper/sandbox.h"
@@ -53,6 +54,7 @@ static void
 serve(uid_t net_uid, uid_t work_uid)
 {
 	struct loop *loop;
+	struct notify notify;
 	sigset_t mask;
 	int r = loop_new(&loop);
 
@@ -62,16 +64,20 @@ serve(uid_t net_uid, uid_t work_uid)
 	if (r == 0)
 		r = loop_signals(loop, &mask, on_signal, loop);
 	if (r == 0)
+		r = notify_init(&notify, loop);
+	if (r == 0)
 		r = introduce_init(&self, loop, LISTENER, net_uid, work_uid);
 	if (r == 0)
 		r = sandbox_enter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
+	notify_send(&notify, "READY=1");
 	r = loop_run(loop);
 	if (r < 0)
 		fatal("event loop: %s", strerror(-r));
 	introduce_done(&self);
+	notify_done(&notify);
 	loop_free(loop);
 }
 

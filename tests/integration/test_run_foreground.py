@@ -211,7 +211,7 @@ def test_stop_ends_all_and_only_then(site):
     pids = [int(site.report(n)["pid"]) for n in ("privhelper", "connectd", "launcher")]
     site.stop()
     assert site.proc.returncode == 0
-    assert not (site.dir / "pids").exists()
+    assert not (site.dir / "pids").exists() and list((site.dir / "run").iterdir()) == []
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
