@@ -23,11 +23,19 @@ class Floor:
         self.floor = out / "bin/floor"
         self.cert = cert
 
-    def tls16(self, mib):
-        return figures(run(self.floor, "tls16", mib, self.cert / "hub.pem", self.cert / "hub.key"))
+    def stream(self, mib):
+        """TLS16, and what the hop between two processes could do at best."""
+        got = figures(run(self.floor, "tls16", mib, self.cert / "hub.pem", self.cert / "hub.key"))
+        got["ipc_MBps"] = figures(run(self.floor, "ipc", mib))["MBps"]
+        return got
 
-    def ipc(self, mib):
-        return figures(run(self.floor, "ipc", mib))
+    def lines(self, count):
+        """The generator into a pipe that is read at once: what it does with nobody between."""
+        source = subprocess.Popen([str(self.floor.parent / "gen"), "lines", str(count)], stdout=subprocess.PIPE)
+        got = figures(run(self.floor, "drain", stdin=source.stdout))
+        source.stdout.close()
+        source.wait()
+        return got
 
     def latency(self, count):
         return figures(run(self.floor, "spawn", count))
