@@ -1,9 +1,10 @@
 /*
- * workerd (W) and its launcher (L), over a socketpair on W's descriptor 3; and workinit (I), pid 1 of a workload,
- * with W over a socketpair that L made.
+ * workerd (W) and its launcher (L), over a socketpair on W's descriptor 3; and workinit (I), which starts one workload
+ * and waits for it, with W over a socketpair that L made.
  *
  * L keeps a copy of every descriptor of a workload (output pipe, init channel, record), so a workerd that was killed
- * gets everything back: after HELLO L sends READY, one HELD per workload, HELD_END.
+ * gets everything back: after HELLO L sends READY, one HELD per workload, HELD_END, and ENDED again for those that have
+ * ended. What I has to say is written into the record (struct launch_report), where it survives W as well.
  */
 #ifndef EDGEWARD_PROTO_LAUNCH_H
 #define EDGEWARD_PROTO_LAUNCH_H
@@ -17,27 +18,31 @@ enum launch_type {
 	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 3 fds: output (read), init channel, record memfd */
 	LAUNCH_EV_HELD_END = 0x0404,	/* L: empty */
 
-	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 2 fds: sealed memfd with a work_spec, record memfd */
-	LAUNCH_ANS_START = 0x0411,	/* L: struct launch_held + 2 fds: output (read), init channel; or hdr.status */
-	LAUNCH_REQ_KILL = 0x0412,	/* W: struct launch_ref; cgroup.kill */
-	LAUNCH_ANS_KILL = 0x0413,	/* L: empty */
+	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 3 fds: sealed memfd with a work_spec, record memfd,
+					 * work root */
+	LAUNCH_ANS_START = 0x0411,	/* L: struct launch_held + 2 fds: output (read), init channel; or empty and
+					 * hdr.status */
+	LAUNCH_EV_KILL = 0x0412,	/* W: struct launch_ref; the whole tree. A handle that is gone is no error */
 	LAUNCH_EV_ENDED = 0x0414,	/* L: struct launch_ended; workinit is reaped, the cgroup is empty and removed */
-	LAUNCH_REQ_FORGET = 0x0416,	/* W: struct launch_ref; L drops its copies. Only after ENDED */
-	LAUNCH_ANS_FORGET = 0x0417,	/* L: empty */
+	LAUNCH_EV_FORGET = 0x0416,	/* W: struct launch_ref; L drops its copies. Only after ENDED */
 };
 
+/* The init channel has no HELLO: I is a copy of L, and W has checked L. */
 enum init_type {
-	INIT_EV_STARTED = 0x0500,	/* I: struct init_started; execve of the payload succeeded */
-	INIT_EV_FAILED = 0x0502,	/* I: struct init_failed; nothing runs */
-	INIT_EV_EXITED = 0x0504,	/* I: struct init_exited; a claim, ENDED decides */
-	INIT_EV_SIGNAL = 0x0506,	/* W: struct init_signal */
+	INIT_EV_STARTED = 0x0500,	/* I: struct launch_report; execve of the payload succeeded */
+	INIT_EV_SIGNAL = 0x0506,	/* W: struct init_signal; to the main process */
 };
 
 /* How the end of a workload is enforced on this machine. */
 enum launch_tree {
+	LAUNCH_TREE_NONE = 0,		/* neither is possible here: only the main process dies for certain */
 	LAUNCH_TREE_CGROUP = 1,		/* cgroup.kill and populated 0 */
 	LAUNCH_TREE_PIDNS = 2,		/* no cgroup was delegated: a pid namespace, killed with its pid 1 */
 };
+
+#define LAUNCH_CTL_MEMORY	0x1u
+#define LAUNCH_CTL_PIDS		0x2u
+#define LAUNCH_CTL_CPU		0x4u
 
 struct launch_ready {
 	uint32_t pool_first;		/* first runner uid */
@@ -45,7 +50,8 @@ struct launch_ready {
 	uint32_t pool_gid;
 	uint8_t tree;			/* enum launch_tree */
 	uint8_t cgroup;			/* 0 none, 1 hybrid, 2 v2 */
-	uint8_t reserved[2];
+	uint8_t controllers;		/* LAUNCH_CTL_*: limits that can be set */
+	uint8_t reserved;
 	int32_t pid;			/* of the launcher */
 	uint32_t reserved2;
 	uint64_t instance;		/* random per launcher start; records of another instance are lost work */
@@ -70,12 +76,11 @@ static_assert(sizeof(struct launch_start) == 112, "wire size");
 struct launch_held {
 	char handle[72];
 	uint32_t slot;
-	int32_t pid;			/* of workinit, in the launcher's pid namespace */
-	uint64_t start_ticks;		/* field 22 of /proc/PID/stat */
-	uint8_t ended;			/* HELD only: ENDED was already sent or owed; the status follows in ENDED */
+	int32_t pid;			/* of workinit, for show: nobody signals by it */
+	uint8_t ended;			/* HELD only: ENDED follows */
 	uint8_t reserved[7];
 };
-static_assert(sizeof(struct launch_held) == 96, "wire size");
+static_assert(sizeof(struct launch_held) == 88, "wire size");
 
 struct launch_ref {
 	char handle[72];
@@ -84,7 +89,7 @@ static_assert(sizeof(struct launch_ref) == 72, "wire size");
 
 struct launch_ended {
 	char handle[72];
-	int32_t wstatus;		/* of workinit, as waitid gave it: code << 16 | status */
+	int32_t wstatus;		/* of workinit, as wait4 gave it */
 	uint32_t killed;		/* 1: the tree was killed on request of W */
 	uint64_t cpu_ms;		/* of the cgroup (cpu.stat), else of the children; 0 = unknown */
 	uint64_t mem_peak_kb;		/* memory.peak where there is one, else ru_maxrss */
@@ -119,13 +124,32 @@ struct init_failed {
 static_assert(sizeof(struct init_failed) == 8, "wire size");
 
 struct init_exited {
-	int32_t code;			/* CLD_EXITED, CLD_KILLED or CLD_DUMPED */
-	int32_t status;			/* exit code or signal */
+	int32_t wstatus;		/* of the payload, as wait4 gave it */
+	uint32_t reserved;
 	uint64_t cpu_ms;
 	uint64_t maxrss_kb;
 	int64_t finished_at;		/* CLOCK_REALTIME ns */
 };
 static_assert(sizeof(struct init_exited) == 32, "wire size");
+
+/*
+ * What workinit says, at LAUNCH_REPORT_OFFSET of the record memfd. A claim of code that runs under the runner's uid: the
+ * reader checks it, and ENDED decides.
+ */
+#define LAUNCH_REPORT_OFFSET	3968u
+
+#define LAUNCH_REPORT_STARTED	0x1u
+#define LAUNCH_REPORT_FAILED	0x2u
+#define LAUNCH_REPORT_EXITED	0x4u
+
+struct launch_report {
+	uint32_t flags;			/* LAUNCH_REPORT_*: which parts are set */
+	uint32_t reserved;
+	struct init_started started;
+	struct init_failed failed;
+	struct init_exited exited;
+};
+static_assert(sizeof(struct launch_report) == 64, "wire size");
 
 struct init_signal {
 	int32_t signo;

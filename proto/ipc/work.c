@@ -95,6 +95,16 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	return 0;
 }
 
+void
+work_spec_strings(const struct work_str *from, uint32_t n, char *data, char **list)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		list[i] = data + (from[i].s - data);	/* from[i].s without its const */
+		list[i][from[i].len] = '\0';
+	}
+	list[n] = NULL;
+}
+
 bool
 work_workload_ok(const struct work_workload *w)
 {

@@ -236,6 +236,13 @@ int work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_
  */
 int work_spec_decode(struct work_spec *spec, const void *data, size_t len);
 
+/*
+ * argv or env of a decoded spec as the NULL-terminated list that execve wants; list has n + 1 entries. Writes a NUL behind
+ * each string, into the decoded bytes (over the length of the next one) and one byte beyond them, so the buffer must have
+ * that byte. Once only, after decoding.
+ */
+void work_spec_strings(const struct work_str *from, uint32_t n, char *data, char **list);
+
 /* True if a received workload record is well formed (strings terminated, enums known, flags known). */
 bool work_workload_ok(const struct work_workload *w);
 

@@ -1,0 +1,21 @@
+/* The runner ids of this device: /etc/edgeward/pool, one line "FIRST COUNT GID", written by root. */
+#ifndef EDGEWARD_POOL_H
+#define EDGEWARD_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_MAX	4096u
+
+struct pool {
+	uint32_t first, count;	/* uids first .. first + count - 1; count 0: no pool */
+	uint32_t gid;
+};
+
+/* 0, or -EINVAL: not three numbers, an id of 0, more than POOL_MAX ids, or a range that wraps. */
+int pool_parse(const char *text, size_t len, struct pool *ret_pool);
+
+/* A missing file is an empty pool. -EPERM: not owned by root, or writable for others. */
+int pool_load(const char *path, struct pool *ret_pool);
+
+#endif

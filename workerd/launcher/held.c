@@ -1,0 +1,370 @@
+/*
+ * Workloads held for workerd: started from one fixed struct, kept until workerd has collected the end.
+ *
+ * Who calls: workerd, which may be hostile: launch_start_ok() checks every field again, and the spec must be a sealed memfd
+ * (only the child reads it, as the runner). A handle is ours until FORGET. A workload has ended when its workinit is reaped
+ * and its cgroup "w.HANDLE" is removed, which the kernel grants only when nothing lives there. Our own cgroup is ours to
+ * divide when we are alone in it; in the root cgroup of a machine we never are.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "common/cgroup.h"
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "proto/ipc/work.h"
+#include "workerd/launcher/launcher.h"
+
+#define SIZE(type)	sizeof(struct type), sizeof(struct type)
+#define END_TRIES	100	/* of 10 ms, for all workloads at our own end */
+
+enum { OUTPUT, INIT, RECORD, HELD_FDS };
+
+struct held {
+	struct held *next;
+	struct launcher *l;
+	struct launch_held info;
+	struct launch_ended end;
+	bool reaped;			/* workinit is; only the tree is awaited */
+	int fds[HELD_FDS];
+	int cgroup;			/* its directory, -1 = none or removed */
+	struct loop_io events;		/* cgroup.events, while a tree outlives its workinit */
+};
+
+static bool
+try_pidns(void)
+{
+	long pid = syscall(SYS_clone, CLONE_NEWUSER | CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (pid == 0)
+		_exit(0);
+	return pid > 0 && waitpid((pid_t)pid, NULL, 0) == pid;
+}
+
+static void
+sweep(struct launcher *l)
+{
+	DIR *dir = opendir(l->tree);
+	const struct dirent *de;
+	char path[sizeof(l->tree) + NAME_MAX + 2];
+
+	while (dir != NULL && (de = readdir(dir)) != NULL) {
+		if (strncmp(de->d_name, "w.", 2) != 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", l->tree, de->d_name);
+		if (cgroup_end(path, END_TRIES) < 0)
+			log_warn("cannot remove %s: %s", path, strerror(errno));
+	}
+	if (dir != NULL)
+		closedir(dir);
+}
+
+void
+held_init(struct launcher *l)
+{
+	static const char *const enable[] = { "+memory", "+pids", "+cpu" };	/* LAUNCH_CTL_* in this order */
+	int kind = cgroup_own(l->tree, sizeof(l->tree));
+
+	l->ready.tree = try_pidns() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
+	l->tree_fd = kind > 0 ? open(l->tree, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (l->tree_fd < 0 || cgroup_read(l->tree_fd, "cgroup.procs", NULL) != (uint64_t)getpid() ||
+	    (mkdirat(l->tree_fd, "launch", 0755) < 0 && errno != EEXIST) ||
+	    cgroup_write(l->tree_fd, "launch/cgroup.procs", "0") < 0 ||
+	    cgroup_read(l->tree_fd, "cgroup.procs", NULL) != 0)
+		return;
+	sweep(l);
+	for (unsigned i = 0; i < 3; i++)
+		if (cgroup_write(l->tree_fd, "cgroup.subtree_control", enable[i]) == 0)
+			l->ready.controllers |= (uint8_t)(1u << i);
+	l->ready.tree = LAUNCH_TREE_CGROUP;
+	l->ready.cgroup = (uint8_t)kind;
+}
+
+static struct held *
+find(const struct launcher *l, const char *handle)
+{
+	struct held *h = l->held;
+
+	while (h != NULL && strcmp(h->info.handle, handle) != 0)
+		h = h->next;
+	return h;
+}
+
+static void
+kill_tree(struct held *h)
+{
+	if (h->cgroup >= 0)
+		cgroup_write(h->cgroup, "cgroup.kill", "1");
+	else if (!h->reaped)
+		kill(h->info.pid, SIGKILL);	/* our own child, not reaped: the number is still its */
+}
+
+static int
+put_limit(int dirfd, const char *file, unsigned long long value, const char *rest)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%llu%s", value, rest);
+	return value == 0 ? 0 : cgroup_write(dirfd, file, text);
+}
+
+/* A limit whose controller we do not have fails here: its file is missing. */
+static int
+make_cgroup(struct launcher *l, const struct launch_start *s, int *ret_fd)
+{
+	_cleanup_close_ int fd = -1;
+	char name[sizeof(s->handle) + 2];
+	int r;
+
+	snprintf(name, sizeof(name), "w.%s", s->handle);
+	if (mkdirat(l->tree_fd, name, 0755) < 0)
+		return -errno;
+	fd = openat(l->tree_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	r = fd < 0 ? -errno : put_limit(fd, "memory.max", s->memory_bytes, "");
+	if (r == 0)
+		r = put_limit(fd, "pids.max", s->pids, "");
+	if (r == 0)	/* thousandths of a cpu, of a period of 100 ms */
+		r = put_limit(fd, "cpu.max", s->cpu_millis * 100ULL, " 100000");
+	if (r < 0)
+		unlinkat(l->tree_fd, name, AT_REMOVEDIR);
+	else
+		*ret_fd = take_fd(&fd);
+	return r;
+}
+
+static int
+remove_cgroup(struct held *h)
+{
+	char path[sizeof(h->l->tree) + sizeof(h->info.handle) + 4];
+
+	snprintf(path, sizeof(path), "%s/w.%s", h->l->tree, h->info.handle);
+	return h->cgroup >= 0 ? cgroup_remove(path) : 0;
+}
+
+/* In the child it does not return. */
+static int
+clone_init(struct held *h, const struct launch_start *s, const struct workinit_fds *fds)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD };
+	long pid;
+
+	if (fds->cgroup >= 0) {
+		args.flags = CLONE_INTO_CGROUP;
+		args.cgroup = (unsigned)fds->cgroup;
+	} else if (h->l->ready.tree == LAUNCH_TREE_PIDNS) {
+		args.flags = CLONE_NEWUSER | CLONE_NEWPID;
+	}
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		workinit(h->l, s, fds);
+	h->info.pid = (int32_t)pid;
+	return pid < 0 ? -errno : 0;
+}
+
+static int
+start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
+{
+	_cleanup_close_ int out = -1, init = -1;
+	struct workinit_fds fds = { .spec = msg->fds[0], .record = msg->fds[1], .root = msg->fds[2] };
+	int p[2], r;
+	size_t len;
+
+	if (!launch_start_ok(s, &h->l->ready) || fd_is_sealed_memfd(fds.spec, WORK_SPEC_MAX, &len) != 1)
+		return -EINVAL;
+	memcpy(h->info.handle, s->handle, sizeof(s->handle));
+	memcpy(h->end.handle, s->handle, sizeof(s->handle));
+	h->info.slot = s->slot;
+	if (find(h->l, s->handle) != NULL)
+		return -EEXIST;
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return -errno;
+	h->fds[OUTPUT] = p[0];
+	fds.output = out = p[1];
+	r = fd_set_nonblock(p[0]);
+	if (r == 0)
+		r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0 ? -errno : 0;
+	if (r < 0)
+		return r;
+	h->fds[INIT] = p[0];
+	fds.init = init = p[1];
+	if (h->l->ready.tree == LAUNCH_TREE_CGROUP)
+		r = make_cgroup(h->l, s, &h->cgroup);
+	fds.cgroup = h->cgroup;
+	if (r == 0 && (r = clone_init(h, s, &fds)) < 0)
+		remove_cgroup(h);
+	return r;
+}
+
+static void
+held_free(struct held *h)
+{
+	for (int i = 0; i < HELD_FDS; i++)
+		cleanup_close(&h->fds[i]);
+	cleanup_close(&h->cgroup);
+	free(h);
+}
+
+static int
+on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct launcher *l = ctx;
+	struct ipc_hdr hdr = { .type = LAUNCH_ANS_START, .id = msg->hdr.id };
+	struct held *h = malloc(sizeof(*h));
+	struct launch_start s;
+
+	if (h == NULL)
+		return -ENOMEM;
+	memcpy(&s, msg->data, sizeof(s));
+	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1 }, .events.fd = -1 };
+	hdr.status = start(h, &s, msg);
+	if (hdr.status < 0) {
+		held_free(h);
+		return ipc_send_fds(chan, &hdr, NULL, 0, NULL, 0);
+	}
+	h->fds[RECORD] = ipc_take_fd(msg, 1);
+	h->next = l->held;
+	l->held = h;
+	return ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
+}
+
+static void
+take_usage(struct held *h, const struct rusage *ru)
+{
+	h->end.cpu_ms = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000 +
+	    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
+	h->end.mem_peak_kb = (uint64_t)ru->ru_maxrss;
+	if (h->cgroup >= 0)
+		h->end.cpu_ms = cgroup_read(h->cgroup, "cpu.stat", "usage_usec") / 1000;
+	if ((h->l->ready.controllers & LAUNCH_CTL_MEMORY) != 0) {
+		h->end.mem_peak_kb = cgroup_read(h->cgroup, "memory.peak", NULL) / 1024;
+		h->end.oom_kills = (uint32_t)cgroup_read(h->cgroup, "memory.events", "oom_kill");
+	}
+	if ((h->l->ready.controllers & LAUNCH_CTL_PIDS) != 0)
+		h->end.pids_max = (uint32_t)cgroup_read(h->cgroup, "pids.events", "max");
+}
+
+/* Ends the workload if its tree is empty and tells workerd; one that is not there is told when it comes. */
+static bool
+try_end(struct held *h)
+{
+	int fd = h->events.fd;
+
+	if (remove_cgroup(h) < 0)
+		return false;
+	loop_io_del(h->l->loop, &h->events);
+	cleanup_close(&fd);
+	cleanup_close(&h->cgroup);
+	h->cgroup = -1;
+	h->info.ended = 1;
+	ipc_send(&h->l->chan, LAUNCH_EV_ENDED, &h->end, sizeof(h->end));
+	return true;
+}
+
+static void
+tree_changed(struct loop_io *io, uint32_t events)
+{
+	struct held *h = io->ctx;
+	char buf[64];
+
+	if (pread(io->fd, buf, sizeof(buf), 0) > 0)	/* re-arms it */
+		kill_tree(h);
+	try_end(h);
+}
+
+void
+held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
+{
+	struct held *h = l->held;
+	int fd;
+
+	while (h != NULL && (h->reaped || h->info.pid != pid))
+		h = h->next;
+	if (h == NULL)
+		return;
+	h->reaped = true;
+	h->end.wstatus = wstatus;
+	take_usage(h, ru);
+	if (try_end(h))
+		return;
+	fd = openat(h->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || loop_io_add(l->loop, &h->events, fd, EPOLLPRI, tree_changed, h) < 0)
+		fatal("cannot watch the end of %s: %s", h->info.handle, strerror(errno));
+	kill_tree(h);	/* what the main process left behind */
+	try_end(h);
+}
+
+void
+held_end(struct launcher *l)
+{
+	for (struct held *h = l->held; h != NULL; h = h->next)
+		kill_tree(h);
+	if (l->ready.tree == LAUNCH_TREE_CGROUP)
+		sweep(l);
+}
+
+static int
+on_kill(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
+	struct held *h = launch_ref_ok(ref) ? find(ctx, ref->handle) : NULL;
+
+	if (h != NULL) {
+		h->end.killed = 1;
+		kill_tree(h);
+	}
+	return launch_ref_ok(ref) ? 0 : -EPROTO;
+}
+
+static int
+on_forget(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
+	struct held *h = launch_ref_ok(ref) ? find(ctx, ref->handle) : NULL;
+	struct held **p = &((struct launcher *)ctx)->held;
+
+	if (h == NULL || !h->info.ended)
+		return -EPROTO;
+	while (*p != h)
+		p = &(*p)->next;
+	*p = h->next;
+	held_free(h);
+	return 0;
+}
+
+static int
+on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct launcher *l = ctx;
+	struct ipc_hdr hdr = { .type = LAUNCH_EV_HELD };
+	int r = ipc_take_hello(chan, msg, IPC_ROLE_WORKERD, NULL);
+
+	l->worker_up = true;
+	if (r == 0)
+		r = ipc_send(chan, LAUNCH_EV_READY, &l->ready, sizeof(l->ready));
+	for (struct held *h = l->held; h != NULL && r == 0; h = h->next)
+		r = ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, HELD_FDS);
+	if (r == 0)
+		r = ipc_send(chan, LAUNCH_EV_HELD_END, NULL, 0);
+	for (struct held *h = l->held; h != NULL && r == 0; h = h->next)
+		if (h->info.ended)
+			r = ipc_send(chan, LAUNCH_EV_ENDED, &h->end, sizeof(h->end));
+	return r;
+}
+
+const struct ipc_rule held_rules[] = {
+	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
+	{ LAUNCH_REQ_START, IPC_ST_OPEN, 3, 3, SIZE(launch_start), on_start },
+	{ LAUNCH_EV_KILL, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_kill },
+	{ LAUNCH_EV_FORGET, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_forget },
+};
+const size_t held_nrules = sizeof(held_rules) / sizeof(held_rules[0]);

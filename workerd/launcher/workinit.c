@@ -1,0 +1,220 @@
+/*
+ * workinit: the copy of the launcher that starts one workload, passes signals on to it, reaps, and says how it ended.
+ *
+ * Until give_up_ids() it is as strong as the launcher and reads nothing but the checked struct; what the hub sent (the spec)
+ * is looked at only afterwards. It is not dumpable, so the payload, which has the same uid, cannot look into it. What it
+ * has to say goes into the record, where it outlives workerd. When its channel ends, workerd and launcher are both gone:
+ * it ends the tree, itself included. A payload that kills it ends its own workload as lost.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "common/beneath.h"
+#include "common/cgroup.h"
+#include "common/execpath.h"
+#include "proto/ipc/work.h"
+#include "workerd/launcher/launcher.h"
+
+#define STRINGS_MAX	(WORK_ARGV_MAX > WORK_ENV_MAX ? WORK_ARGV_MAX : WORK_ENV_MAX)
+
+static char text[WORK_SPEC_MAX + 1];
+static struct work_str words[2][STRINGS_MAX];
+static char *lists[2][STRINGS_MAX + 1];
+static struct {
+	struct ipc_hdr hdr;
+	struct launch_report report;
+} out = { .hdr = { .type = INIT_EV_STARTED, .version = IPC_VERSION, .len = sizeof(struct launch_report) } };
+
+static void
+tell(uint32_t part)
+{
+	out.report.flags |= part;
+	if (pwrite(FD_RECORD, &out.report, sizeof(out.report), LAUNCH_REPORT_OFFSET) != (ssize_t)sizeof(out.report))
+		_exit(1);
+}
+
+/* Ends the start if r is an error, or -1 with errno. */
+static void
+check(int r, enum init_stage stage)
+{
+	if (r >= 0)
+		return;
+	out.report.failed = (struct init_failed){ .stage = stage, .error = r == -1 ? errno : -r };
+	tell(LAUNCH_REPORT_FAILED);
+	_exit(1);
+}
+
+static int
+arrange_fds(const struct workinit_fds *fds)
+{
+	int end = fds->cgroup >= 0 ? openat(fds->cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC) : fds->init;
+	const int map[][2] = { { fds->record, FD_RECORD }, { fds->init, FD_INIT }, { end, FD_KILL },
+		{ fds->root, FD_ROOT }, { fds->spec, FD_SPEC } };
+
+	for (unsigned i = 0; i < sizeof(map) / sizeof(map[0]); i++)
+		if (dup3(map[i][0], map[i][1], O_CLOEXEC) < 0)
+			return -1;
+	return dup2(fds->output, 1) < 0 || dup2(fds->output, 2) < 0 ? -1 : close_range(FD_CHILD_END, ~0u, 0);
+}
+
+static int
+set_limits(const struct launcher *l, const struct launch_start *s)
+{
+	struct rlimit nofile = l->nofile;
+	char adj[16];
+
+	if (s->nofile != 0)
+		nofile.rlim_cur = s->nofile < nofile.rlim_max ? s->nofile : nofile.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &nofile) < 0 || (s->nice != 0 && setpriority(PRIO_PROCESS, 0, s->nice) < 0))
+		return -1;
+	snprintf(adj, sizeof(adj), "%d", s->oom_score_adj);
+	if (s->oom_score_adj != 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)	/* the file is root's otherwise */
+		return -1;
+	return s->oom_score_adj != 0 ? cgroup_write(AT_FDCWD, "/proc/self/oom_score_adj", adj) : 0;
+}
+
+/* In its own user namespace a process may map itself, and only itself. */
+static int
+map_ids(uid_t uid, gid_t gid)
+{
+	char u[48], g[48];
+	int r;
+
+	snprintf(u, sizeof(u), "%u %u 1", uid, uid);
+	snprintf(g, sizeof(g), "%u %u 1", gid, gid);
+	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || (r = cgroup_write(AT_FDCWD, "/proc/self/setgroups", "deny")) < 0)
+		return -1;
+	r = cgroup_write(AT_FDCWD, "/proc/self/gid_map", g);
+	return r < 0 ? r : cgroup_write(AT_FDCWD, "/proc/self/uid_map", u);
+}
+
+/* no_new_privs, and empty inheritable and ambient sets, come from the launcher. */
+static int
+give_up_ids(const struct launcher *l, const struct launch_start *s)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	const struct __user_cap_data_struct none[2] = { 0 };
+	uid_t uid = l->ready.pool_first + s->slot;
+	gid_t gid = l->ready.pool_gid;
+
+	if (l->ready.pool_count != 0 &&
+	    (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0))
+		return -1;
+	return syscall(SYS_capset, &head, none) < 0 ? -1 : prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+static int
+read_spec(struct work_spec *spec)
+{
+	ssize_t n = pread(FD_SPEC, text, WORK_SPEC_MAX, 0);
+
+	*spec = (struct work_spec){ .argv = words[0], .env = words[1] };
+	if (n < 0 || work_spec_decode(spec, text, (size_t)n) < 0)
+		return n < 0 ? -errno : -EBADMSG;
+	work_spec_strings(spec->argv, spec->argc, text, lists[0]);
+	work_spec_strings(spec->env, spec->envc, text, lists[1]);
+	return 0;
+}
+
+static int
+enter_dir(char *path)
+{
+	int fd = beneath_make(FD_ROOT, path);
+
+	return fd < 0 ? fd : fchdir(fd) < 0 ? -errno : close_range(FD_ROOT, fd > FD_SPEC ? (unsigned)fd : FD_SPEC, 0);
+}
+
+static pid_t
+spawn(char **argv, char **env)
+{
+	static volatile int err;	/* the child shares our memory until it runs the payload */
+	sigset_t none;
+	pid_t pid;
+
+	sigemptyset(&none);
+	pid = vfork();
+	if (pid == 0) {
+		if (setsid() >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
+		    sigprocmask(SIG_SETMASK, &none, NULL) == 0)
+			errno = -execpath(argv, env);
+		err = errno;
+		_exit(127);
+	}
+	return pid < 0 ? -errno : err != 0 ? -err : pid;
+}
+
+static void
+pass_signal(pid_t pid)
+{
+	struct {
+		struct ipc_hdr hdr;
+		struct init_signal sig;
+	} m;
+	ssize_t n = recv(FD_INIT, &m, sizeof(m), MSG_DONTWAIT);
+
+	if (n == (ssize_t)sizeof(m) && m.hdr.type == INIT_EV_SIGNAL && m.hdr.version == IPC_VERSION)
+		kill(pid, m.sig.signo);
+	if (n != 0)
+		return;
+	if (write(FD_KILL, "1", 1) != 1)	/* no cgroup: the payload dies with us */
+		_exit(1);
+}
+
+static void
+reap(pid_t payload)
+{
+	int status;
+
+	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0; ) {
+		if (pid != payload)
+			continue;
+		out.report.exited = (struct init_exited){ .wstatus = status, .finished_at = monotime_wall_ns() };
+		tell(LAUNCH_REPORT_EXITED);
+		_exit(0);
+	}
+}
+
+void
+workinit(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
+{
+	struct pollfd p[2] = { { .fd = FD_INIT, .events = POLLIN }, { .events = POLLIN } };
+	struct signalfd_siginfo si;
+	struct work_spec spec;
+	sigset_t all;
+	pid_t pid;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	check(arrange_fds(fds), INIT_STAGE_FDS);
+	check(set_limits(l, s), INIT_STAGE_LIMITS);
+	if (fds->cgroup < 0 && l->ready.tree == LAUNCH_TREE_PIDNS)
+		check(map_ids(getuid(), getgid()), INIT_STAGE_IDS);
+	check(give_up_ids(l, s), INIT_STAGE_IDS);
+	check(read_spec(&spec), INIT_STAGE_SPEC);
+	check(enter_dir(spec.work_dir), INIT_STAGE_WORKDIR);
+	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
+	check(p[1].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK), INIT_STAGE_FDS);
+	pid = spawn(lists[0], lists[1]);
+	check(pid, INIT_STAGE_EXEC);
+	out.report.started = (struct init_started){ .pid = pid, .started_at = monotime_wall_ns() };
+	tell(LAUNCH_REPORT_STARTED);
+	send(FD_INIT, &out, sizeof(out), MSG_NOSIGNAL);
+	for (;;) {
+		poll(p, 2, -1);
+		if (p[0].revents != 0)
+			pass_signal(pid);
+		while (read(p[1].fd, &si, sizeof(si)) > 0)
+			;
+		reap(pid);
+	}
+}
