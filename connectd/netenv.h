@@ -19,4 +19,10 @@ void netenv_free(struct netenv *env);
  */
 int netenv_watch(struct netenv *env, void (*changed)(const char *what, void *ctx), void *ctx);
 
+/* For the dial function. */
+struct tls_trust;
+struct proxy_env;
+const struct tls_trust *netenv_trust(const struct netenv *env);
+const struct proxy_env *netenv_proxy(const struct netenv *env);
+
 #endif

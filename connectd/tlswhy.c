@@ -1,0 +1,97 @@
+/* The handshake, and what is said about it when it fails: one stable code and one sentence with the next step. */
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/sha.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/monotime.h"
+#include "connectd/tls.h"
+#include "connectd/transport.h"
+
+int
+tls_handshake(struct transport *t)
+{
+	int r, err, sent;
+
+	ERR_clear_error();
+	r = SSL_do_handshake(t->ssl);
+	err = SSL_get_error(t->ssl, r);
+	/* Alerts too have to leave. What fails in sending shows up at the next read. */
+	sent = transport_flush(t);
+	if (r == 1)
+		return sent == 0 || sent == -EAGAIN ? 1 : sent;
+	if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
+		return sent == 0 || sent == -EAGAIN ? 0 : sent;
+	if (t->err < 0)
+		return t->err;
+	return err == SSL_ERROR_SYSCALL || t->eof ? -ECONNRESET : -EPROTO;
+}
+
+static void
+why_date(const char *code, const char *what, int64_t floor_ns, struct hubconn_end *end)
+{
+	time_t at = (time_t)tls_check_time(monotime_wall_ns(), floor_ns);
+	struct tm tm;
+	char day[32] = "?";
+
+	if (gmtime_r(&at, &tm) != NULL)
+		strftime(day, sizeof(day), "%Y-%m-%d", &tm);
+	hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, code,
+	    "the hub's certificate %s; this device takes today for %s: check its clock and the certificate", what, day);
+}
+
+void
+tls_why(const struct transport *t, int err, const struct url *url, int64_t floor_ns, struct hubconn_end *end)
+{
+	long verify = SSL_get_verify_result(t->ssl);
+	unsigned long queued = ERR_peek_error();
+	const char *reason = ERR_reason_error_string(queued);
+
+	if (verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH)
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "the hub's certificate is not for %.100s", url->host);
+	else if (verify == X509_V_ERR_CERT_HAS_EXPIRED)
+		why_date("tls-expired", "has expired", floor_ns, end);
+	else if (verify == X509_V_ERR_CERT_NOT_YET_VALID)
+		why_date("tls-not-yet-valid", "is not yet valid", floor_ns, end);
+	else if (verify != X509_V_OK)
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-untrusted",
+		    "the hub's certificate is not trusted (%.80s): a private CA goes into [hub] ca-file",
+		    X509_verify_cert_error_string(verify));
+	else if (err == -EPROTO)
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls", "the TLS handshake failed: %.120s",
+		    reason != NULL ? reason : "protocol error");
+	else if (err == -ECONNRESET || err == -EPIPE)
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls", "the connection was closed during the TLS handshake");
+	else
+		hubend_set_errno(end, HUBCONN_TLS, err, "the hub");
+	ERR_clear_error();
+}
+
+int
+tls_check_pins(const struct transport *t, const struct pinset *pins, struct hubconn_end *end)
+{
+	X509 *leaf = SSL_get0_peer_certificate(t->ssl);
+	unsigned char *der = NULL;
+	uint8_t digest[PIN_DIGEST];
+	char text[PIN_TEXT_SIZE];
+	int len;
+
+	if (pins->n == 0)
+		return 0;
+	len = leaf != NULL ? i2d_X509_PUBKEY(X509_get_X509_PUBKEY(leaf), &der) : -1;
+	if (len <= 0) {
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-pin", "the hub's key cannot be read");
+		return -EPERM;
+	}
+	SHA256(der, (size_t)len, digest);
+	OPENSSL_free(der);
+	if (pin_match(pins, digest))
+		return 0;
+	hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-pin",
+	    "the hub's key %s is none of the pinned ones: if its key was changed on purpose, put the new pin into [hub] pin",
+	    pin_format(digest, text));
+	return -EPERM;
+}

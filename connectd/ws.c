@@ -1,0 +1,344 @@
+#include "connectd/ws.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <wslay/wslay.h>
+
+#include "proto/hub/utf8.h"
+
+#define MASK_LEN	4u
+#define MASK_BLOCK	1024u		/* random bytes drawn at a time */
+#define FIN		0x80u
+#define MASKED		0x80u
+
+struct ws {
+	wslay_event_context_ptr wslay;
+	struct ws_cb cb;
+	void *ctx;
+	struct outq *out;
+	size_t budget, fragments;
+	enum ws_state state;
+	int err;
+	bool close_sent;
+	uint16_t close_code;
+	char close_reason[WS_REASON_MAX + 1];
+	size_t begun_head;		/* header bytes reserved by ws_begin() */
+	uint8_t masks[MASK_BLOCK];
+	size_t masks_left;
+};
+
+/* A fresh mask per frame, unpredictable for the peer (RFC 6455 5.3). */
+static int
+draw_mask(struct ws *ws, uint8_t mask[MASK_LEN])
+{
+	if (ws->masks_left < MASK_LEN) {
+		if (getrandom(ws->masks, MASK_BLOCK, 0) != (ssize_t)MASK_BLOCK)
+			return -EIO;
+		ws->masks_left = MASK_BLOCK;
+	}
+	ws->masks_left -= MASK_LEN;
+	memcpy(mask, ws->masks + ws->masks_left, MASK_LEN);
+	return 0;
+}
+
+static void
+apply_mask(uint8_t *p, size_t len, const uint8_t mask[MASK_LEN])
+{
+	uint32_t key;
+	uint64_t key2, v;
+
+	memcpy(&key, mask, MASK_LEN);
+	key2 = (uint64_t)key << 32 | key;
+	for (; len >= sizeof(v); p += sizeof(v), len -= sizeof(v)) {
+		memcpy(&v, p, sizeof(v));
+		v ^= key2;
+		memcpy(p, &v, sizeof(v));
+	}
+	for (size_t i = 0; i < len; i++)
+		p[i] ^= mask[i % MASK_LEN];
+}
+
+static size_t
+head_len(size_t len)
+{
+	return 2 + (len < 126 ? 0 : len < 65536 ? 2u : 8u) + MASK_LEN;
+}
+
+static void
+write_head(uint8_t *p, unsigned opcode, size_t len, const uint8_t mask[MASK_LEN])
+{
+	size_t n = len < 126 ? 0 : len < 65536 ? 2 : 8;
+
+	p[0] = (uint8_t)(FIN | opcode);
+	p[1] = (uint8_t)(MASKED | (n == 0 ? len : n == 2 ? 126 : 127));
+	for (size_t i = 0; i < n; i++)
+		p[2 + i] = (uint8_t)((uint64_t)len >> (8 * (n - 1 - i)));
+	memcpy(p + 2 + n, mask, MASK_LEN);
+}
+
+uint8_t *
+ws_begin(struct ws *ws, size_t len)
+{
+	size_t head = head_len(len);
+	uint8_t *room = outq_room(ws->out, head + len);
+
+	ws->begun_head = head;
+	return room != NULL ? room + head : NULL;
+}
+
+static int
+commit(struct ws *ws, unsigned opcode, size_t len)
+{
+	struct outq *q = ws->out;
+	size_t head = head_len(len), gap = ws->begun_head - head;
+	uint8_t mask[MASK_LEN];
+
+	if (draw_mask(ws, mask) < 0)
+		return -EIO;
+	/* A shorter message has a shorter header. With nothing before it the frame just begins later. */
+	if (gap > 0 && q->off == q->end) {
+		q->off += gap;
+		q->end += gap;
+	} else if (gap > 0) {
+		memmove(q->buf + q->end + head, q->buf + q->end + ws->begun_head, len);
+	}
+	write_head(q->buf + q->end, opcode, len, mask);
+	apply_mask(q->buf + q->end + head, len, mask);
+	outq_commit(q, head + len);
+	return 0;
+}
+
+int
+ws_commit(struct ws *ws, enum ws_opcode opcode, size_t len)
+{
+	return len == 0 ? 0 : commit(ws, opcode, len);
+}
+
+static int
+put(struct ws *ws, unsigned opcode, const void *data, size_t len)
+{
+	uint8_t *room = ws_begin(ws, len);
+
+	if (room == NULL)
+		return -ENOMEM;
+	if (len > 0)
+		memcpy(room, data, len);
+	return commit(ws, opcode, len);
+}
+
+int
+ws_put(struct ws *ws, enum ws_opcode opcode, const void *data, size_t len)
+{
+	return put(ws, opcode, data, len);
+}
+
+int
+ws_close(struct ws *ws, uint16_t code, const char *reason)
+{
+	uint8_t payload[2 + WS_REASON_MAX] = { (uint8_t)(code >> 8), (uint8_t)code };
+	size_t len = strlen(reason);
+
+	if (ws->close_sent)
+		return 0;
+	len = utf8_valid_prefix((const uint8_t *)reason, len < WS_REASON_MAX ? len : WS_REASON_MAX, NULL);
+	memcpy(payload + 2, reason, len);
+	ws->close_sent = true;
+	return put(ws, WSLAY_CONNECTION_CLOSE, payload, 2 + len);
+}
+
+static ssize_t
+on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
+{
+	struct ws *ws = arg;
+	ssize_t n;
+
+	(void)flags;
+	if (ws->budget == 0) {
+		ws->state = WS_BUDGET;
+		wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
+		return -1;
+	}
+	n = ws->cb.read(buf, len, ws->ctx);
+	if (n > 0) {
+		ws->budget -= (size_t)n < ws->budget ? (size_t)n : ws->budget;
+		return n;
+	}
+	ws->state = n == -EAGAIN ? WS_DRAINED : n == 0 ? WS_EOF : WS_ERROR;
+	ws->err = (int)n;
+	/* Whatever it was, it is no protocol error: wslay shall leave it at that. */
+	wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
+	return -1;
+}
+
+/* wslay's control frames. The queue grows as needed, so it never has to stop in the middle of one. */
+static ssize_t
+on_send(wslay_event_context_ptr wslay, const uint8_t *data, size_t len, int flags, void *arg)
+{
+	struct ws *ws = arg;
+
+	(void)flags;
+	if (outq_put(ws->out, data, len) == 0)
+		return (ssize_t)len;
+	wslay_event_set_error(wslay, WSLAY_ERR_CALLBACK_FAILURE);
+	return -1;
+}
+
+static int
+on_mask(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, void *arg)
+{
+	(void)wslay;
+	return len == MASK_LEN && draw_mask(arg, buf) == 0 ? 0 : -1;
+}
+
+/* wslay allocates for every fragment, an empty one too. */
+static void
+on_frame(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_recv_start_arg *arg, void *ctx)
+{
+	struct ws *ws = ctx;
+
+	if (wslay_is_ctrl_frame(arg->opcode))
+		return;
+	ws->fragments = arg->opcode == WSLAY_CONTINUATION_FRAME ? ws->fragments + 1 : 1;
+	if (ws->fragments <= WS_FRAGMENTS_MAX)
+		return;
+	ws->state = WS_BROKEN;
+	ws->close_code = WSLAY_CODE_MESSAGE_TOO_BIG;
+	wslay_event_shutdown_read(wslay);
+}
+
+static void
+on_message(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_arg *arg, void *ctx)
+{
+	struct ws *ws = ctx;
+	size_t len = arg->msg_length;
+
+	(void)wslay;
+	if (ws->state == WS_STOPPED)
+		return;
+	if (arg->opcode == WSLAY_TEXT_FRAME) {
+		ws->cb.text(arg->msg, len, ws->ctx);
+	} else if (arg->opcode == WSLAY_BINARY_FRAME) {
+		ws->cb.binary(arg->msg, len, ws->ctx);
+	} else if (arg->opcode == WSLAY_CONNECTION_CLOSE) {
+		ws->close_code = arg->status_code != 0 ? arg->status_code : WSLAY_CODE_NO_STATUS_RCVD;
+		if (len > 2)
+			memcpy(ws->close_reason, arg->msg + 2, len - 2);
+		ws->close_reason[len > 2 ? len - 2 : 0] = '\0';
+	}
+}
+
+/* Pongs and the answer to a close, unless our own close has ended our direction. */
+static void
+pump_control(struct ws *ws)
+{
+	if (ws->close_sent || !wslay_event_want_write(ws->wslay))
+		return;
+	if (wslay_event_send(ws->wslay) != 0) {
+		ws->state = WS_ERROR;
+		ws->err = -ENOMEM;
+	}
+	ws->close_sent = wslay_event_get_close_sent(ws->wslay);
+}
+
+/* The peer broke a rule: wslay names the code where it has one, everything else is 1002. */
+static void
+broken(struct ws *ws, int wslay_result)
+{
+	if (ws->state != WS_BROKEN) {
+		ws->state = WS_BROKEN;
+		ws->close_code = wslay_result == WSLAY_ERR_NOMEM ? WSLAY_CODE_INTERNAL_SERVER_ERROR : WSLAY_CODE_PROTOCOL_ERROR;
+		if (wslay_result == 0)
+			pump_control(ws);
+		if (wslay_event_get_close_sent(ws->wslay))
+			ws->close_code = wslay_event_get_status_code_sent(ws->wslay);
+	}
+	(void)ws_close(ws, ws->close_code, "");
+}
+
+enum ws_state
+ws_receive(struct ws *ws, size_t budget)
+{
+	int r;
+
+	if (ws->state == WS_CLOSED || ws->state == WS_BROKEN || ws->state == WS_STOPPED)
+		return ws->state;
+	ws->budget = budget;
+	r = wslay_event_recv(ws->wslay);
+	if (ws->state == WS_STOPPED)
+		return ws->state;
+	if (wslay_event_get_close_received(ws->wslay)) {
+		pump_control(ws);
+		ws->state = WS_CLOSED;
+	} else if (r != 0 || !wslay_event_get_read_enabled(ws->wslay)) {
+		broken(ws, r);
+	} else {
+		pump_control(ws);
+	}
+	return ws->state;
+}
+
+void
+ws_stop(struct ws *ws)
+{
+	ws->state = WS_STOPPED;
+	wslay_event_shutdown_read(ws->wslay);
+}
+
+int
+ws_errno(const struct ws *ws)
+{
+	return ws->err;
+}
+
+uint16_t
+ws_close_code(const struct ws *ws)
+{
+	return ws->close_code;
+}
+
+const char *
+ws_close_reason(const struct ws *ws)
+{
+	return ws->close_reason;
+}
+
+bool
+ws_close_sent(const struct ws *ws)
+{
+	return ws->close_sent;
+}
+
+int
+ws_new(const struct ws_cb *cb, void *ctx, struct outq *out, struct ws **ret_ws)
+{
+	static const struct wslay_event_callbacks callbacks = {
+		.recv_callback = on_recv, .send_callback = on_send, .genmask_callback = on_mask,
+		.on_frame_recv_start_callback = on_frame, .on_msg_recv_callback = on_message,
+	};
+	struct ws *ws = calloc(1, sizeof(*ws));
+
+	if (ws == NULL)
+		return -ENOMEM;
+	ws->cb = *cb;
+	ws->ctx = ctx;
+	ws->out = out;
+	if (wslay_event_context_client_init(&ws->wslay, &callbacks, ws) != 0) {
+		free(ws);
+		return -ENOMEM;
+	}
+	wslay_event_config_set_max_recv_msg_length(ws->wslay, WS_MESSAGE_MAX);
+	*ret_ws = ws;
+	return 0;
+}
+
+void
+ws_free(struct ws *ws)
+{
+	if (ws == NULL)
+		return;
+	wslay_event_context_free(ws->wslay);
+	explicit_bzero(ws->masks, sizeof(ws->masks));
+	free(ws);
+}
