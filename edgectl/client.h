@@ -1,0 +1,67 @@
+/*
+ * One control socket, seen from edgectl. Everything has a deadline: a daemon that is dead, hung or busy costs its time
+ * and no more, and both are asked at once.
+ */
+#ifndef EDGEWARD_EDGECTL_CLIENT_H
+#define EDGEWARD_EDGECTL_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/ipc.h"
+#include "proto/ipc/work.h"
+
+#define CLIENT_ANSWER_MS	150	/* for everything a daemon answers from memory: 200 ms with our own start */
+
+struct client {
+	struct ipc_chan chan;
+	struct ipc_conf conf;
+	struct loop *loop;
+	const char *name;		/* "connectd" or "workerd" */
+	enum ipc_role role;
+	int error;			/* 0, or why it does not answer: -ENOENT, -ECONNREFUSED, -EACCES, -ETIMEDOUT, -EPROTO, ... */
+	bool greeted, answered;
+	struct ipc_hello hello;
+	uint32_t id;			/* of the request under way */
+	int status;			/* of its answer */
+	size_t len;
+	uint8_t answer[IPC_MAX_CTL];
+	/* May be NULL: a CTL_EV_WORKLOAD of the request under way. */
+	void (*workload)(const struct work_workload *w, void *ctx);
+	void *ctx;
+	char socket[108];
+};
+
+/* Connects to NAME.sock in rundir and sends HELLO. A failure is kept in error. role: CONNECTD or WORKERD. */
+void client_open(struct client *c, struct loop *loop, const char *rundir, enum ipc_role role);
+void client_close(struct client *c);
+
+/* Sends a request; nothing happens when the connection has failed already. One at a time. */
+void client_ask(struct client *c, uint16_t type, const void *data, size_t len);
+
+/* Waits until all have answered or failed, at most ms in all; who has not then gets -ETIMEDOUT. ms < 0: for ever. */
+void client_wait(struct client **clients, size_t n, int64_t ms);
+
+/* Waits for the daemon's HELLO, at most ms; then -ETIMEDOUT. Before a wait for something that may take long. */
+void client_wait_hello(struct client *c, int64_t ms);
+
+/* ask and wait for one. */
+void client_call(struct client *c, uint16_t type, const void *data, size_t len, int64_t ms);
+
+/* True if a good answer of exactly size bytes is there; copies it. */
+bool client_answer(const struct client *c, void *data, size_t size);
+
+/* Says on stderr what is wrong with a client that failed, or whose request was refused; the exit code that fits. */
+int client_complain(const struct client *c, const char *what);
+
+/* A stable word for error: "not-running", "denied", "timeout", "version", "failed". */
+const char *client_error_code(const struct client *c);
+
+/* A sentence for error, with the next step. */
+void client_error_text(const struct client *c, char *buf, size_t size);
+
+/* Says on stderr when the daemon is of another build than we are. */
+void client_check_build(const struct client *c);
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * edgectl: the operator's tool. It talks to connectd and workerd over their control sockets, each for itself, so that it
+ * tells the truth while any process is down. It holds no state, needs no configuration and never waits without a bound.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "edgectl/edgectl.h"
+#include "version.h"
+
+static int cmd_help(struct edgectl *ctl, int argc, char **argv);
+
+static const struct command {
+	const char *name;
+	int (*run)(struct edgectl *ctl, int argc, char **argv);
+	const char *arguments;
+	const char *summary;
+} commands[] = {
+	{ "status", cmd_status, "", "all processes, the link, identity, work; exit code 3 unless all is well" },
+	{ "workloads", cmd_workloads, "", "what runs here, and what has ended and is not yet reported" },
+	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]", "output of a workload as far as it is held; -f follows it" },
+	{ "signal", cmd_signal, "HANDLE INT|TERM|KILL", "send a signal to a workload" },
+	{ "drain", cmd_drain, "", "take no new work" },
+	{ "undrain", cmd_undrain, "", "take work again" },
+	{ "reconnect", cmd_reconnect, "", "dial the hub now" },
+	{ "enroll", cmd_enroll, "--token-file FILE|- [--url URL] [--pin PIN] [--name NAME] [--replace]\n"
+	    "       edgectl [options] enroll --bundle-file FILE|- [--name NAME] [--replace]", "give this device an identity at a hub" },
+	{ "version", cmd_version, "", "versions of edgectl and of what runs" },
+	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used" },
+};
+
+#define NCOMMANDS	(sizeof(commands) / sizeof(commands[0]))
+
+static const struct command *
+find(const char *name)
+{
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static void
+print_usage(FILE *f)
+{
+	fprintf(f, "usage: edgectl [-jV] [-r RUNDIR] COMMAND ...\n");
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+}
+
+int
+usage_error(const char *command, const char *fmt, ...)
+{
+	const struct command *c = find(command);
+	va_list ap;
+
+	fprintf(stderr, "edgectl: %s: ", command);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "\nusage: edgectl [options] %s %s\n", command, c != NULL ? c->arguments : "");
+	return EXIT_USAGE;
+}
+
+int
+no_arguments(int argc, char **argv)
+{
+	return usage_error(argv[0], "takes no arguments");
+}
+
+/* Edit distance: letters put in, left out or changed, and two neighbours swapped. */
+static unsigned
+distance(const char *a, const char *b)
+{
+	enum { MAX = 16 };
+	unsigned d[MAX + 1][MAX + 1];
+	size_t la = strlen(a), lb = strlen(b);
+
+	if (la > MAX || lb > MAX)
+		return MAX;
+	for (size_t i = 0; i <= la; i++) {
+		for (size_t j = 0; j <= lb; j++) {
+			unsigned best;
+
+			if (i == 0 || j == 0) {
+				d[i][j] = (unsigned)(i + j);
+				continue;
+			}
+			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+				best = d[i - 2][j - 2] + 1;
+			d[i][j] = best;
+		}
+	}
+	return d[la][lb];
+}
+
+static int
+unknown_command(const char *name)
+{
+	const struct command *near = NULL;
+	unsigned best = 3;
+
+	for (size_t i = 0; i < NCOMMANDS; i++) {
+		unsigned d = distance(name, commands[i].name);
+
+		if (d < best) {
+			best = d;
+			near = &commands[i];
+		}
+	}
+	fprintf(stderr, "edgectl: no command \"%s\"", out_safe(name));
+	if (near != NULL)
+		fprintf(stderr, ", did you mean \"%s\"?", near->name);
+	fprintf(stderr, "\nedgectl help lists them\n");
+	return EXIT_USAGE;
+}
+
+static int
+cmd_help(struct edgectl *ctl, int argc, char **argv)
+{
+	const struct command *c;
+
+	if (argc < 2) {
+		print_usage(stdout);
+		return EXIT_OK;
+	}
+	c = find(argv[1]);
+	if (c == NULL)
+		return unknown_command(argv[1]);
+	printf("usage: edgectl [options] %s %s\n%s\n", c->name, c->arguments, c->summary);
+	return EXIT_OK;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct edgectl ctl = { .rundir = "/run/edgeward" };
+	const struct command *c;
+	int opt, code;
+
+	while ((opt = getopt(argc, argv, "+hjr:V")) != -1) {
+		switch (opt) {
+		case 'h': print_usage(stdout); return EXIT_OK;
+		case 'j': ctl.json = true; break;
+		case 'r': ctl.rundir = optarg; break;
+		case 'V': puts("edgectl " EDGEWARD_VERSION); return EXIT_OK;
+		default: print_usage(stderr); return EXIT_USAGE;
+		}
+	}
+	if (optind == argc) {
+		print_usage(stderr);
+		return EXIT_USAGE;
+	}
+	c = find(argv[optind]);
+	if (c == NULL)
+		return unknown_command(argv[optind]);
+	if (loop_new(&ctl.loop) < 0)
+		return EXIT_FAILED;
+	code = c->run(&ctl, argc - optind, argv + optind);
+	loop_free(ctl.loop);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		perror("edgectl: output");
+		return EXIT_FAILED;
+	}
+	return code;
+}
