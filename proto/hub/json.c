@@ -224,6 +224,7 @@ json_doc_free(struct json_doc *doc)
 		return;
 	for (struct chunk *c = doc->chunks, *next; c != NULL; c = next) {
 		next = c->next;
+		explicit_bzero(c->data, c->used);	/* frames carry credentials and the environments of workloads */
 		free(c);
 	}
 	free(doc);

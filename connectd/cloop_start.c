@@ -1,0 +1,248 @@
+/*
+ * start.payload -> work_spec. Everything that would make the workload run in another way than the hub believes is
+ * refused by name: a refusal is always better than a downgrade (cloop.md part A). Hints that execute nothing (harness,
+ * image in host mode, labels, the list of secrets without values) are read past.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "connectd/cloop.h"
+
+#define ERR_SIZE	208
+#define SPEC_OVERHEAD	2048	/* numbers, handle and work_dir of an encoded spec */
+#define MINUTES_MAX	(366 * 24 * 60)
+
+static enum work_refusal
+refuse(enum work_refusal why, char err[ERR_SIZE], const char *text)
+{
+	snprintf(err, ERR_SIZE, "%s", text);
+	return why;
+}
+
+static enum work_refusal
+malformed(char err[ERR_SIZE], const char *text)
+{
+	return refuse(WORK_REFUSED_BAD_SPEC, err, text);
+}
+
+/* True for a member that asks for something: absent, null, "", false, 0, [] and {} do not. */
+static bool
+asks(const struct json *obj, const char *key)
+{
+	const struct json *j = json_get(obj, key);
+
+	if (j == NULL || j->type == JSON_NULL)
+		return false;
+	switch (j->type) {
+	case JSON_STRING:
+		return j->len > 0;
+	case JSON_BOOL:
+	case JSON_INT:
+		return j->i != 0;
+	case JSON_REAL:
+		return true;
+	case JSON_ARRAY:
+	case JSON_OBJECT:
+		return j->child != NULL;
+	case JSON_NULL:
+		break;
+	}
+	return false;
+}
+
+struct wish {
+	const char *key, *text;
+};
+
+static const struct wish spec_wishes[] = {
+	{ "setup_commands", "this device runs no container setup commands; remove setup_commands" },
+	{ "mounts", "this device has no container engine; remove mounts" },
+	{ "host_mounts", "this device has no container engine; remove host_mounts" },
+	{ "devices", "this device lends no devices; remove devices" },
+	{ "interfaces", "this device lends no network interfaces; remove interfaces" },
+	{ "egress_scope", "this device cannot narrow network access; remove egress_scope" },
+	{ "disable_network", "this device cannot take the network away; remove disable_network" },
+	{ "egress_proxy", "this device has no egress proxy route; remove egress_proxy" },
+};
+
+static const struct wish payload_wishes[] = {
+	{ "secret_files", "this device places no secret files; update the agent or remove the lease" },
+	{ "project_seed", "this device takes no project seed; update the agent" },
+	{ "virtual", "this device runs no virtual executors; choose a plain executor" },
+};
+
+/* Null and absent mean no firewall; an empty object means "reaches nothing", so it asks. */
+static bool
+asks_firewall(const struct json *spec, const char *key)
+{
+	const struct json *j = json_get(spec, key);
+
+	return j != NULL && j->type != JSON_NULL;
+}
+
+static enum work_refusal
+check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char err[ERR_SIZE])
+{
+	for (size_t i = 0; i < n; i++)
+		if (asks(obj, wishes[i].key))
+			return refuse(WORK_REFUSED_UNSUPPORTED, err, wishes[i].text);
+	return WORK_OK;
+}
+
+/* A member whose text must be one of a few. */
+static bool
+one_of(const struct json *obj, const char *key, const char *const *names)
+{
+	const struct json *j = json_get(obj, key);
+
+	if (j == NULL || j->type == JSON_NULL)
+		return true;
+	if (j->type != JSON_STRING)
+		return false;
+	for (; *names != NULL; names++)
+		if (strcmp(j->str, *names) == 0)
+			return true;
+	return false;
+}
+
+static enum work_refusal
+check_modes(const struct json *payload, const struct json *spec, char err[ERR_SIZE])
+{
+	static const char *const sandboxes[] = { "", "host", NULL };
+	static const char *const workspaces[] = { "", "none", "executor", NULL };
+	static const char *const write_backs[] = { "", "none", NULL };
+
+	if (!one_of(json_get(payload, "sandbox"), "mode", sandboxes))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "no container engine here; set the sandbox mode to host");
+	if (!one_of(json_get(spec, "workspace"), "kind", workspaces))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err,
+		    "this device provides no workspace of that kind; use a plain work directory");
+	if (!one_of(json_get(spec, "write_back"), "mode", write_backs))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device cannot write results back; turn write_back off");
+	if (asks_firewall(spec, "egress_rules") || asks_firewall(spec, "egress_bound"))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device has no packet filter; remove the egress rules");
+	return WORK_OK;
+}
+
+/* An optional number that must be in range when it is there. */
+static bool
+number(const struct json *obj, const char *key, int64_t max, int64_t *ret_v)
+{
+	const struct json *j = json_get(obj, key);
+
+	*ret_v = 0;
+	return j == NULL || j->type == JSON_NULL || json_get_int(obj, key, 0, max, ret_v);
+}
+
+static bool
+take_numbers(const struct json *spec, struct work_spec *out)
+{
+	const struct json *limits = json_get(spec, "resource_limits");
+	int64_t minutes, cpu, mem, disk, pids;
+
+	if (limits != NULL && limits->type != JSON_OBJECT && limits->type != JSON_NULL)
+		return false;
+	if (!number(spec, "timeout_minutes", MINUTES_MAX, &minutes) || !number(limits, "cpu_millis", UINT32_MAX, &cpu) ||
+	    !number(limits, "memory_mb", INT64_MAX >> 20, &mem) || !number(limits, "disk_mb", INT64_MAX >> 20, &disk) ||
+	    !number(limits, "pids", UINT32_MAX, &pids))
+		return false;
+	out->timeout_s = (uint32_t)minutes * 60;
+	out->cpu_millis = (uint32_t)cpu;
+	out->memory_bytes = (uint64_t)mem << 20;
+	out->disk_bytes = (uint64_t)disk << 20;
+	out->pids = (uint32_t)pids;
+	return true;
+}
+
+static bool
+take_list(const struct json *list, struct work_str *dst, uint32_t max, uint32_t *ret_n)
+{
+	uint32_t n = 0;
+
+	if (list->type != JSON_ARRAY)
+		return false;
+	for (const struct json *j = list->child; j != NULL; j = j->next, n++) {
+		if (n == max || j->type != JSON_STRING)
+			return false;
+		dst[n] = (struct work_str){ j->str, j->len };
+	}
+	*ret_n = n;
+	return true;
+}
+
+static bool
+blank(const struct work_str *s)
+{
+	for (size_t i = 0; i < s->len; i++)
+		if (s->s[i] != ' ' && s->s[i] != '\t' && s->s[i] != '\n' && s->s[i] != '\r')
+			return false;
+	return true;
+}
+
+static enum work_refusal
+take_spec(const struct json *spec, const char *handle, struct work_spec *out, char err[ERR_SIZE])
+{
+	const struct json *argv = json_get(spec, "argv"), *env = json_get(spec, "env"), *dir = json_get(spec, "work_dir");
+
+	snprintf(out->handle, sizeof(out->handle), "%s", handle);
+	if (dir != NULL && dir->type != JSON_NULL && !json_copy_str(spec, "work_dir", out->work_dir, sizeof(out->work_dir)))
+		return malformed(err, "work_dir is no string of at most 1023 bytes");
+	if (argv == NULL || !take_list(argv, out->argv, WORK_ARGV_MAX, &out->argc) || out->argc == 0 || blank(&out->argv[0]))
+		return malformed(err, "argv must be a list of at most 4096 strings that begins with a program");
+	out->env_given = env != NULL && env->type != JSON_NULL;
+	if (out->env_given && !take_list(env, out->env, WORK_ENV_MAX, &out->envc))
+		return malformed(err, "env must be a list of at most 4096 strings of the form NAME=VALUE");
+	if (!take_numbers(spec, out))
+		return malformed(err, "timeout_minutes or a resource limit is no number this device can use");
+	return WORK_OK;
+}
+
+static enum work_refusal
+encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[ERR_SIZE])
+{
+	size_t size = SPEC_OVERHEAD;
+	_cleanup_free_ uint8_t *buf = NULL;
+
+	for (uint32_t i = 0; i < spec->argc; i++)
+		size += 4 + spec->argv[i].len;
+	for (uint32_t i = 0; i < spec->envc; i++)
+		size += 4 + spec->env[i].len;
+	if (size > WORK_SPEC_MAX)
+		return malformed(err, "argv and env together are larger than 1 MiB");
+	buf = malloc(size);
+	if (buf == NULL)
+		return refuse(WORK_REFUSED_MEMORY_LOW, err, "the agent is out of memory");
+	if (work_spec_encode(spec, buf, size, ret_len) < 0)
+		return malformed(err, "env must be a list of strings of the form NAME=VALUE");
+	*ret_spec = take_ptr(&buf);
+	return WORK_OK;
+}
+
+enum work_refusal
+cloop_decode_start(const struct json *payload, const char *handle, uint8_t **ret_spec, size_t *ret_len,
+    char err[ERR_SIZE])
+{
+	/* Views only; touched as far as the longest list so far. */
+	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
+	const struct json *spec = json_get(payload, "spec"), *id = json_get(payload, "handle_id");
+	struct work_spec out = { .argv = argv, .env = env };
+	enum work_refusal why;
+
+	if (!handle_ok(handle))
+		return malformed(err, "the handle is not 1 to 64 characters of A-Z a-z 0-9 _ -");
+	if (id != NULL && id->type != JSON_NULL && (id->type != JSON_STRING || strcmp(id->str, handle) != 0))
+		return malformed(err, "handle and handle_id differ");
+	if (spec == NULL || spec->type != JSON_OBJECT)
+		return malformed(err, "the start holds no spec");
+	why = take_spec(spec, handle, &out, err);
+	if (why == WORK_OK)
+		why = check_wishes(payload, payload_wishes, sizeof(payload_wishes) / sizeof(payload_wishes[0]), err);
+	if (why == WORK_OK)
+		why = check_wishes(spec, spec_wishes, sizeof(spec_wishes) / sizeof(spec_wishes[0]), err);
+	if (why == WORK_OK)
+		why = check_modes(payload, spec, err);
+	return why == WORK_OK ? encode(&out, ret_spec, ret_len, err) : why;
+}

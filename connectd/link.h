@@ -1,0 +1,106 @@
+/*
+ * The link to the hub as one state machine: there is at most one attempt or session at any time, and every end goes
+ * through the same place, which decides what status shows and when the next attempt is made.
+ */
+#ifndef EDGEWARD_CONNECTD_LINK_H
+#define EDGEWARD_CONNECTD_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/conf.h"
+#include "common/loop.h"
+#include "connectd/backoff.h"
+#include "connectd/caps.h"
+#include "connectd/clock.h"
+#include "connectd/cred.h"
+#include "connectd/enroll.h"
+#include "connectd/hubconn.h"
+#include "connectd/session.h"
+#include "proto/ipc/ctl.h"
+
+struct link_params {
+	struct loop *loop;
+	struct netenv *env;
+	const struct conf *conf;
+	const struct policy *policy;
+	const struct device_caps *device;
+	struct cred_store *cred;
+	struct clock_floor *clock;
+	struct mirror *mirror;
+	struct workchan *work;
+};
+
+struct link {
+	struct link_params p;
+	enum ctl_link_state state;
+	int64_t since;			/* wall ns of the last change of state */
+	struct hubconn *conn;
+	struct session *session;
+	struct backoff backoff;
+	struct loop_timer retry, teardown, stable, away;
+	monotime_t last_attempt;	/* NEVER = none yet */
+	bool stopped;			/* for good; an operator's command or a new credential ends it */
+	bool closing;			/* a close frame is under way; the end comes by itself */
+	bool upgraded;			/* this attempt got through the upgrade: a token is spent by it */
+	bool welcomed;			/* this attempt became a session */
+	bool edgeward1;
+	bool wake_again;		/* woken while an attempt was ending: dial at once after it */
+	struct session_over over;	/* with over_set: what the session said */
+	bool over_set;
+
+	/* enrollment */
+	struct enroll enroll;		/* what this or the next attempt presents instead of a credential */
+	bool enrolling;			/* the attempt presents a token */
+	bool from_file;			/* ... that came from the token file */
+	bool asked;			/* ... that came from edgectl, which waits for the outcome */
+	bool replacing;			/* ... and replaces a credential */
+	uint8_t spent_token[16];	/* digest of the last token that was used up */
+	bool have_spent;
+	void (*enrolled)(int status, const char *text, void *ctx);
+	void *enrolled_ctx;
+
+	/* for status and health */
+	uint64_t attempts, sessions, beat_seq;
+	uint64_t rx_bytes, tx_bytes;	/* of connections that have ended */
+	char cause[32], detail[200], peer[64];
+	char logged[32];		/* the cause that was logged last: one line for each change */
+	bool insecure;
+};
+
+void link_init(struct link *link, const struct link_params *params);
+void link_done(struct link *link);
+
+/* Looks at what there is and does what is due: called at the start and whenever something has changed. */
+void link_kick(struct link *link);
+
+/* The world has changed (an address, the resolver, the clock): do not wait any longer than the floor of the backoff. */
+void link_wake(struct link *link, const char *why);
+
+/* edgectl reconnect: the same, also out of a session and out of "stopped". */
+void link_reconnect(struct link *link);
+
+/*
+ * edgectl enroll. Wipes nothing of enroll. done() comes once, with 0 and the identity or -errno and the reason.
+ * -EBUSY when one is under way, -EEXIST (credential exists, replace not asked), -EINVAL with err.
+ */
+int link_enroll(struct link *link, const struct enroll *enroll, bool replace, char err[ENROLL_ERR],
+    void (*done)(int status, const char *text, void *ctx), void *ctx);
+/* The asker is gone. */
+void link_enroll_forget(struct link *link, const void *ctx);
+
+/* linkdial.c: what to present and where; 1 = filled, 0 = there is nothing (state is set), used by link.c. */
+int link_choose(struct link *link, char *url, size_t size, const char **ret_bearer, const char **ret_pins);
+void link_set_state(struct link *link, enum ctl_link_state state);
+void link_set_cause(struct link *link, const char *code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* linkend.c: the one place where attempts end. */
+void link_attempt_ended(struct link *link, const struct hubconn_end *end);
+
+/* linkid.c: the welcome's identity; see struct session_ops. */
+int link_take_identity(struct link *link, const char *credential, const char *executor_id);
+void link_enroll_over(struct link *link, int status, const char *text);
+void link_token_spent(struct link *link);
+bool link_token_is_spent(const struct link *link, const char *token);
+
+#endif

@@ -1,0 +1,228 @@
+/*
+ * connectd: the process that talks to the network, and to nothing else. It is started under its own user without any
+ * capability; startup() shows in which order it gives up the rest: read what root owns, then close the sandbox, then
+ * meet the other processes, then send the first byte.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/conf.h"
+#include "common/drop.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "connectd/caps.h"
+#include "connectd/control.h"
+#include "connectd/link.h"
+#include "connectd/netenv.h"
+#include "connectd/privchan.h"
+#include "connectd/sandbox.h"
+#include "connectd/workchan.h"
+#include "version.h"
+
+struct options {
+	const char *conf, *policy, *rundir, *statedir;
+	bool check, verbose;
+};
+
+struct connectd {
+	struct options opt;
+	struct conf conf;
+	struct policy policy;
+	struct device_caps device;
+	struct loop *loop;
+	struct netenv *env;
+	int statefd, listener;
+	struct cred_store cred;
+	struct clock_floor clock;
+	struct mirror mirror;
+	struct workchan work;
+	struct privchan priv;
+	struct link link;
+	struct control control;
+};
+
+static struct connectd self;
+
+static _Noreturn void
+usage(void)
+{
+	fprintf(stderr, "usage: connectd [-nvV] [-c config] [-p policy] [-r rundir] [-s statedir]\n");
+	exit(2);
+}
+
+static void
+parse_options(struct options *o, int argc, char **argv)
+{
+	int c;
+
+	*o = (struct options){ .conf = "/etc/edgeward/edgeward.conf", .policy = "/etc/edgeward/policy.conf",
+		.rundir = "/run/edgeward", .statedir = "/var/lib/edgeward/connectd" };
+	while ((c = getopt(argc, argv, "c:np:r:s:vV")) != -1) {
+		switch (c) {
+		case 'c': o->conf = optarg; break;
+		case 'n': o->check = true; break;
+		case 'p': o->policy = optarg; break;
+		case 'r': o->rundir = optarg; break;
+		case 's': o->statedir = optarg; break;
+		case 'v': o->verbose = true; break;
+		case 'V': printf("connectd %s\n", EDGEWARD_VERSION); exit(0);
+		default: usage();
+		}
+	}
+	if (optind != argc)
+		usage();
+}
+
+/* Everything that an operator wrote; the first mistake ends the process with one line. */
+static void
+load_configuration(struct connectd *c)
+{
+	char err[CONF_ERR_SIZE];
+
+	if (conf_load(&c->conf, c->opt.conf, err) < 0 || policy_load(&c->policy, c->opt.policy, err) < 0)
+		fatal("%s", err);
+	if (caps_init(&c->device, c->conf.device_labels, err) < 0)
+		fatal("%s: %s", c->opt.conf, err);
+	if (c->opt.check) {
+		printf("connectd: configuration and policy are good\n");
+		exit(0);
+	}
+	log_set_level(c->opt.verbose ? LOG_LEVEL_DEBUG : c->conf.log_level);
+}
+
+static void
+load_state(struct connectd *c)
+{
+	bool damaged;
+
+	c->statefd = open(c->opt.statedir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (c->statefd < 0)
+		fatal("state directory %s: %s", c->opt.statedir, strerror(errno));
+	cred_load(&c->cred, c->statefd);
+	if (c->cred.note[0] != '\0')
+		log_warn("%s", c->cred.note);
+	clock_init(&c->clock, c->statefd, EDGEWARD_BUILD_EPOCH * INT64_C(1000000000), &damaged);
+	if (damaged)
+		log_warn("the saved time was damaged and kept aside; going on with the build time");
+	if (clock_implausible(&c->clock, monotime_wall_ns()))
+		log_warn("the system clock is before the last time we know; certificates are checked against the latter");
+}
+
+static void
+work_changed(void *ctx)
+{
+	struct connectd *c = ctx;
+
+	if (c->work.pair == 0)
+		privchan_reintroduce(&c->priv);
+	link_kick(&c->link);
+}
+
+static void
+world_changed(const char *what, void *ctx)
+{
+	struct connectd *c = ctx;
+
+	link_wake(&c->link, what);
+}
+
+static void
+on_signal(int signo, void *ctx)
+{
+	struct connectd *c = ctx;
+
+	log_info("asked to stop by signal %d", signo);
+	loop_stop(c->loop);
+}
+
+static void
+prepare(struct connectd *c)
+{
+	char err[200] = "";
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	signal(SIGPIPE, SIG_IGN);
+	if (loop_new(&c->loop) < 0 || loop_signals(c->loop, &set, on_signal, c) < 0)
+		fatal("no event loop: %s", strerror(errno));
+	if (netenv_new(c->loop, c->conf.hub_ca_file, &c->env, err) < 0)
+		fatal("%s", err);
+	if (netenv_watch(c->env, world_changed, c) < 0)
+		log_warn("changes of addresses, resolver and clock will not be noticed at once");
+}
+
+static void
+enter_sandbox(struct connectd *c)
+{
+	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_ca_file, c->conf.hub_token_file);
+
+	if (abi < 0)
+		fatal("the sandbox could not be entered: %s", strerror(-abi));
+	if (abi == 0)
+		log_warn("this kernel has no Landlock; files are protected by the unit's mounts and by permissions only");
+}
+
+static void
+meet_the_others(struct connectd *c)
+{
+	struct link_params params = { .loop = c->loop, .env = c->env, .conf = &c->conf, .policy = &c->policy,
+		.device = &c->device, .cred = &c->cred, .clock = &c->clock, .mirror = &c->mirror, .work = &c->work };
+
+	mirror_init(&c->mirror);
+	workchan_init(&c->work, c->loop, &c->mirror, work_changed, c);
+	if (privchan_init(&c->priv, c->loop, &c->work, c->opt.rundir) < 0)
+		fatal("run directory: the path is too long");
+	link_init(&c->link, &params);
+	if (control_init(&c->control, c->loop, c->listener, &c->link, &c->priv) < 0)
+		fatal("control socket: %s", strerror(errno));
+	privchan_start(&c->priv);
+	link_kick(&c->link);
+}
+
+static void
+startup(struct connectd *c, int argc, char **argv)
+{
+	parse_options(&c->opt, argc, argv);
+	log_init("connectd", c->opt.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+	c->listener = fd_listen_fds() > 0 ? 3 : -1;
+	load_configuration(c);
+	if (drop_everything() < 0)
+		fatal("must run as an ordinary user without capabilities");
+	load_state(c);
+	prepare(c);
+	enter_sandbox(c);
+	meet_the_others(c);
+}
+
+static void
+wind_up(struct connectd *c)
+{
+	control_done(&c->control);
+	link_done(&c->link);
+	privchan_done(&c->priv);
+	workchan_done(&c->work);
+	mirror_done(&c->mirror);
+	netenv_free(c->env);
+	cred_wipe(&c->cred);
+	loop_free(c->loop);
+	close(c->statefd);
+}
+
+int
+main(int argc, char **argv)
+{
+	int r;
+
+	startup(&self, argc, argv);
+	r = loop_run(self.loop);
+	if (r < 0)
+		fatal("event loop: %s", strerror(-r));
+	wind_up(&self);
+	return 0;
+}

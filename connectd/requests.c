@@ -1,0 +1,327 @@
+/*
+ * start and signal on their way through workerd. Each request keeps its own ids from the frame to the answer, and each is
+ * answered exactly once: by workerd's word, or, when workerd went away in between, by what the new one holds.
+ *
+ * workerd is the authority on repetition (a start for a handle it holds is answered as before) and on order (both kinds
+ * travel on one channel).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "connectd/session.h"
+#include "proto/hub/rfc3339.h"
+
+#define REQUESTS_MAX	1024u
+
+enum request_kind { REQUEST_START, REQUEST_SIGNAL };
+
+struct request {
+	struct request *next;
+	enum request_kind kind;
+	uint32_t ipc_id;	/* 0 = not with workerd now */
+	bool accepted;		/* START: workerd has said yes, the process is not there yet */
+	int32_t signo;
+	char handle[HANDLE_SIZE];
+	char id[CLOOP_ID_SIZE];
+};
+
+static struct request *
+add(struct session *s, enum request_kind kind, const struct cloop_frame *f)
+{
+	struct request *r = s->nrequests < REQUESTS_MAX ? calloc(1, sizeof(*r)) : NULL;
+	struct request **p = &s->requests;
+
+	if (r == NULL)
+		return NULL;
+	r->kind = kind;
+	snprintf(r->handle, sizeof(r->handle), "%s", f->handle);
+	snprintf(r->id, sizeof(r->id), "%s", f->id);
+	while (*p != NULL)
+		p = &(*p)->next;
+	*p = r;
+	s->nrequests++;
+	return r;
+}
+
+/* Takes *p out of the list and frees it. */
+static void
+finish(struct session *s, struct request **p)
+{
+	struct request *r = *p;
+
+	*p = r->next;
+	s->nrequests--;
+	free(r);
+}
+
+void
+requests_free(struct session *s)
+{
+	while (s->requests != NULL)
+		finish(s, &s->requests);
+}
+
+/* ---- answers ---- */
+
+static void
+send_started(struct session *s, const char *id, const struct mirror_entry *e)
+{
+	char stamp[RFC3339_SIZE];
+	struct json_w w;
+
+	session_begin_frame(s, &w, "started", id, e->w.handle);
+	json_w_str(&w, "handle_id", e->w.handle);
+	if (e->w.pid > 0)
+		json_w_int(&w, "pid", e->w.pid);
+	json_w_str(&w, "started_at", rfc3339_format(e->w.started_at, stamp));
+	if (e->log.channel != 0)
+		json_w_int(&w, "log_channel", e->log.channel);
+	session_send(s, &w);
+}
+
+static void
+send_refused(struct session *s, const char *id, const char *handle, enum work_refusal why, const char *text)
+{
+	static const char *const codes[] = { [WORK_REFUSED_POLICY] = "policy", [WORK_REFUSED_SANDBOX] = "sandbox",
+		[WORK_REFUSED_DISK_LOW] = "disk_low", [WORK_REFUSED_MEMORY_LOW] = "memory_low",
+		[WORK_REFUSED_UNSUPPORTED] = "unsupported", [WORK_REFUSED_START_FAILED] = NULL };
+	struct json_w w;
+
+	session_begin_frame(s, &w, "started", id, handle);
+	json_w_str(&w, "handle_id", handle);
+	json_w_str(&w, "started_at", RFC3339_ZERO);
+	json_w_str(&w, "error", text[0] != '\0' ? text : "the device refused the start");
+	if (s->p.edgeward1 && why < sizeof(codes) / sizeof(codes[0]) && codes[why] != NULL)
+		json_w_str(&w, "code", codes[why]);
+	session_send(s, &w);
+}
+
+static void
+refuse(struct session *s, const char *id, const char *handle, enum work_refusal why, const char *text)
+{
+	static const char *const errors[] = { [WORK_REFUSED_BUSY] = "busy", [WORK_REFUSED_FORBIDDEN_PATH] =
+		"forbidden_path", [WORK_REFUSED_BAD_SPEC] = "protocol", [WORK_REFUSED_UNKNOWN_HANDLE] = "unknown_handle" };
+	char quoted[LOG_QUOTE_SIZE];
+
+	log_warn("start of %s refused: %s", log_quote(quoted, sizeof(quoted), handle, strlen(handle)), text);
+	if (why < sizeof(errors) / sizeof(errors[0]) && errors[why] != NULL)
+		session_send_error(s, id, errors[why], text);
+	else
+		send_refused(s, id, handle, why, text);
+}
+
+static void
+send_status(struct session *s, const char *id, const struct work_workload *wl, bool final)
+{
+	struct json_w w;
+
+	session_begin_frame(s, &w, "status", id, wl->handle);
+	cloop_put_status(&w, wl, final, s->p.edgeward1);
+	session_send(s, &w);
+}
+
+static void
+send_unknown(struct session *s, const char *id)
+{
+	session_send_error(s, id, "unknown_handle", "this device does not hold that workload");
+}
+
+/* ---- start ---- */
+
+void
+requests_start(struct session *s, const struct cloop_frame *f)
+{
+	_cleanup_free_ uint8_t *spec = NULL;
+	struct request *r;
+	char err[208];
+	size_t len = 0;
+	uint32_t ipc_id;
+	enum work_refusal why = cloop_decode_start(f->payload, f->handle, &spec, &len, err);
+
+	if (why == WORK_OK && !s->p.policy->start) {
+		why = WORK_REFUSED_POLICY;
+		snprintf(err, sizeof(err), "policy.conf of this device permits no starts");
+	}
+	if (why == WORK_OK && workchan_start(s->p.work, spec, len, &ipc_id) < 0) {
+		why = WORK_REFUSED_START_FAILED;
+		snprintf(err, sizeof(err), "the workload daemon of this device is restarting; try again");
+	}
+	if (spec != NULL)
+		explicit_bzero(spec, len);
+	if (why != WORK_OK) {
+		refuse(s, f->id, f->handle, why, err);
+		return;
+	}
+	r = add(s, REQUEST_START, f);
+	if (r != NULL)
+		r->ipc_id = ipc_id;
+	else
+		session_end(s, SESSION_FAILED, 1008, "protocol", "the hub has more than %u requests open", REQUESTS_MAX);
+}
+
+/* True when the request was answered: the workload has got as far as a process or its end. */
+static bool
+try_started(struct session *s, const struct request *r)
+{
+	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, r->handle);
+
+	if (e == NULL || e->w.state == WORK_PENDING)
+		return false;
+	send_started(s, r->id, e);
+	return true;
+}
+
+void
+requests_workload(struct session *s, const struct mirror_entry *e)
+{
+	for (struct request **p = &s->requests; *p != NULL;) {
+		if ((*p)->kind == REQUEST_START && (*p)->accepted && strcmp((*p)->handle, e->w.handle) == 0 &&
+		    try_started(s, *p))
+			finish(s, p);
+		else
+			p = &(*p)->next;
+	}
+}
+
+void
+requests_gone(struct session *s, const struct mirror_entry *e)
+{
+	for (struct request **p = &s->requests; *p != NULL;) {
+		struct request *r = *p;
+
+		if (r->kind == REQUEST_START && r->accepted && strcmp(r->handle, e->w.handle) == 0) {
+			refuse(s, r->id, r->handle, WORK_REFUSED_START_FAILED, "the workload was given up before it ran");
+			finish(s, p);
+		} else {
+			p = &r->next;
+		}
+	}
+}
+
+/* ---- signal and status ---- */
+
+void
+requests_signal(struct session *s, const struct cloop_frame *f)
+{
+	struct work_signal sig = { .signo = cloop_signal_number(json_get_str(f->payload, "signal")) };
+	struct request *r;
+
+	if (sig.signo == 0) {
+		session_send_error(s, f->id, "protocol", "the signal is not interrupt, terminate or kill");
+		return;
+	}
+	if (!handle_ok(f->handle)) {
+		send_unknown(s, f->id);
+		return;
+	}
+	r = add(s, REQUEST_SIGNAL, f);
+	if (r == NULL) {
+		session_end(s, SESSION_FAILED, 1008, "protocol", "the hub has more than %u requests open", REQUESTS_MAX);
+		return;
+	}
+	r->signo = sig.signo;
+	snprintf(sig.handle, sizeof(sig.handle), "%s", f->handle);
+	/* While workerd is away it waits; the one that comes back is asked. */
+	if (workchan_signal(s->p.work, &sig, &r->ipc_id) < 0)
+		r->ipc_id = 0;
+}
+
+static bool
+is_starting(const struct session *s, const char *handle)
+{
+	for (const struct request *r = s->requests; r != NULL; r = r->next)
+		if (r->kind == REQUEST_START && strcmp(r->handle, handle) == 0)
+			return true;
+	return false;
+}
+
+void
+requests_status(struct session *s, const struct cloop_frame *f)
+{
+	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, f->handle);
+	struct work_workload pending = { .state = WORK_PENDING };
+
+	if (e != NULL) {
+		send_status(s, f->id, &e->w, e->report.sent);
+	} else if (is_starting(s, f->handle)) {
+		snprintf(pending.handle, sizeof(pending.handle), "%s", f->handle);
+		send_status(s, f->id, &pending, false);
+	} else {
+		send_unknown(s, f->id);
+	}
+}
+
+static void
+answer_signal(struct session *s, const struct request *r, const struct work_answer *a)
+{
+	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, r->handle);
+
+	if (a->refusal == WORK_REFUSED_UNKNOWN_HANDLE || (a->refusal == WORK_OK && e == NULL))
+		send_unknown(s, r->id);
+	else if (a->refusal != WORK_OK)
+		session_send_error(s, r->id, "protocol", a->error[0] != '\0' ? a->error : "the signal was not delivered");
+	else
+		send_status(s, r->id, &e->w, e->report.sent);
+}
+
+/* ---- workerd's word ---- */
+
+void
+requests_answer(struct session *s, uint32_t ipc_id, const struct work_answer *a)
+{
+	struct request **p = &s->requests, *r;
+
+	while (*p != NULL && (*p)->ipc_id != ipc_id)
+		p = &(*p)->next;
+	r = *p;
+	if (r == NULL || ipc_id == 0 || s->state != SESSION_UP)
+		return;		/* of an earlier session */
+	r->ipc_id = 0;
+	if (r->kind == REQUEST_SIGNAL) {
+		answer_signal(s, r, a);
+	} else if (a->refusal != WORK_OK) {
+		refuse(s, r->id, r->handle, (enum work_refusal)a->refusal, a->error);
+	} else {
+		r->accepted = true;
+		if (!try_started(s, r))
+			return;
+	}
+	finish(s, p);
+}
+
+void
+requests_work_down(struct session *s)
+{
+	for (struct request *r = s->requests; r != NULL; r = r->next)
+		r->ipc_id = 0;
+}
+
+/* The new workerd has told all it holds: what it does not know was never started. */
+void
+requests_work_back(struct session *s)
+{
+	for (struct request **p = &s->requests; *p != NULL;) {
+		struct request *r = *p;
+		struct work_signal sig = { .signo = r->signo };
+
+		if (r->kind == REQUEST_SIGNAL) {
+			snprintf(sig.handle, sizeof(sig.handle), "%s", r->handle);
+			workchan_signal(s->p.work, &sig, &r->ipc_id);
+			p = &r->next;
+		} else if (mirror_by_handle(s->p.mirror, r->handle) == NULL) {
+			refuse(s, r->id, r->handle, WORK_REFUSED_START_FAILED,
+			    "the workload daemon was restarted before it took the start; nothing was started");
+			finish(s, p);
+		} else {
+			r->accepted = true;
+			if (try_started(s, r))
+				finish(s, p);
+			else
+				p = &r->next;
+		}
+	}
+}

@@ -1,0 +1,87 @@
+/*
+ * What connectd may still do, as data. No exec, no fork, no thread, no ptrace, no socket families but those listed, no
+ * memory that becomes executable. Which files it can open is Landlock's part: directories, never files, because a file
+ * that is replaced would lose its rule.
+ */
+#include "connectd/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "common/sandbox.h"
+
+#define CALL(name)		{ .nr = SCMP_SYS(name) }
+#define FAMILY(f)		{ SCMP_SYS(socket), 1, { SANDBOX_EQ(0, f) } }
+#define OPTION(level, name)	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, level), SANDBOX_EQ(2, name) } }
+
+static const struct sandbox_rule net_rules[] = {
+	/* sockets: the hub and the resolver, privhelper, and netlink for news of addresses */
+	FAMILY(AF_UNIX), FAMILY(AF_INET), FAMILY(AF_INET6),
+	{ SCMP_SYS(socket), 2, { SANDBOX_EQ(0, AF_NETLINK), SANDBOX_EQ(2, NETLINK_ROUTE) } },
+	CALL(connect), CALL(bind), CALL(getsockname), CALL(getpeername), CALL(sendmmsg), CALL(recvmmsg),
+	OPTION(IPPROTO_TCP, TCP_NODELAY), OPTION(IPPROTO_TCP, TCP_USER_TIMEOUT), OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT),
+	OPTION(IPPROTO_TCP, TCP_KEEPIDLE), OPTION(IPPROTO_TCP, TCP_KEEPINTVL), OPTION(IPPROTO_TCP, TCP_KEEPCNT),
+	OPTION(IPPROTO_TCP, TCP_FASTOPEN_CONNECT), OPTION(IPPROTO_TCP, TCP_QUICKACK),
+	OPTION(SOL_SOCKET, SO_KEEPALIVE), OPTION(SOL_SOCKET, SO_RCVBUF), OPTION(SOL_SOCKET, SO_SNDBUF),
+	OPTION(SOL_SOCKET, SO_REUSEADDR), OPTION(SOL_SOCKET, SO_LINGER),
+	OPTION(IPPROTO_IPV6, IPV6_V6ONLY), OPTION(IPPROTO_IP, IP_RECVERR), OPTION(IPPROTO_IPV6, IPV6_RECVERR),
+	OPTION(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP),
+	/* files: Landlock says which */
+	CALL(openat), CALL(newfstatat), CALL(statx), CALL(getdents64), CALL(readlink), CALL(readlinkat), CALL(faccessat),
+	CALL(faccessat2), CALL(access), CALL(fsync), CALL(fdatasync), CALL(renameat), CALL(renameat2), CALL(unlinkat),
+	CALL(inotify_init1), CALL(inotify_add_watch), CALL(inotify_rm_watch),
+	/* a large start goes to workerd as a sealed memfd */
+	CALL(memfd_create), { SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
+	/* the resolver asks for the host's name, the C library's sort for the size of memory */
+	CALL(uname), CALL(sysinfo), CALL(eventfd2), CALL(timerfd_gettime),
+	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, FIONBIO) } }, { SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, FIONREAD) } },
+};
+
+/* The directory of a file, or NULL when there is none to allow. */
+static const char *
+directory_of(const char *file, char *buf, size_t size)
+{
+	const char *slash = strrchr(file, '/');
+	size_t len;
+
+	if (slash == NULL)
+		return NULL;
+	len = slash == file ? 1 : (size_t)(slash - file);
+	if (len >= size)
+		return NULL;
+	memcpy(buf, file, len);
+	buf[len] = '\0';
+	return buf;
+}
+
+int
+connectd_sandbox_enter(const char *statedir, const char *ca_file, const char *token_file)
+{
+	char ca[256], token[256];
+	const struct sandbox_path paths[] = {
+		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
+		{ "/etc", SANDBOX_READ },
+		{ "/run/systemd/resolve", SANDBOX_READ },
+		{ "/run/NetworkManager", SANDBOX_READ },
+		{ "/run/resolvconf", SANDBOX_READ },
+		{ "/usr/lib/ssl", SANDBOX_READ },
+		{ "/usr/share/ca-certificates", SANDBOX_READ },
+		{ "/usr/local/share/ca-certificates", SANDBOX_READ },
+		{ directory_of(ca_file, ca, sizeof(ca)), SANDBOX_READ },
+		/* the redeemed token file is removed */
+		{ directory_of(token_file, token, sizeof(token)), SANDBOX_READ | SANDBOX_WRITE },
+	};
+	int abi = sandbox_landlock(paths, sizeof(paths) / sizeof(paths[0])), r;
+
+	if (abi < 0)
+		return abi;
+	r = sandbox_seccomp(net_rules, sizeof(net_rules) / sizeof(net_rules[0]));
+	return r < 0 ? r : abi;
+}
