@@ -14,6 +14,7 @@
 #include "common/drop.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "common/notify.h"
 #include "connectd/caps.h"
 #include "connectd/control.h"
 #include "connectd/link.h"
@@ -35,6 +36,7 @@ struct connectd {
 	struct device_caps device;
 	struct loop *loop;
 	struct netenv *env;
+	struct notify notify;
 	int statefd, listener;
 	struct cred_store cred;
 	struct clock_floor clock;
@@ -151,6 +153,8 @@ prepare(struct connectd *c)
 	signal(SIGPIPE, SIG_IGN);
 	if (loop_new(&c->loop) < 0 || loop_signals(c->loop, &set, on_signal, c) < 0)
 		fatal("no event loop: %s", strerror(errno));
+	if (notify_init(&c->notify, c->loop) < 0)
+		log_warn("the service manager's notification socket cannot be used");
 	if (netenv_new(c->loop, c->conf.hub_ca_file, &c->env, err) < 0)
 		fatal("%s", err);
 	if (netenv_watch(c->env, world_changed, c) < 0)
@@ -183,6 +187,7 @@ meet_the_others(struct connectd *c)
 		fatal("control socket: %s", strerror(errno));
 	privchan_start(&c->priv);
 	link_kick(&c->link);
+	notify_send(&c->notify, "READY=1");
 }
 
 static void
@@ -203,6 +208,7 @@ startup(struct connectd *c, int argc, char **argv)
 static void
 wind_up(struct connectd *c)
 {
+	notify_send(&c->notify, "STOPPING=1");
 	control_done(&c->control);
 	link_done(&c->link);
 	privchan_done(&c->priv);
@@ -210,6 +216,7 @@ wind_up(struct connectd *c)
 	mirror_done(&c->mirror);
 	netenv_free(c->env);
 	cred_wipe(&c->cred);
+	notify_done(&c->notify);
 	loop_free(c->loop);
 	close(c->statefd);
 }

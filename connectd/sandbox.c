@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -22,9 +21,8 @@
 #define OPTION(level, name)	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, level), SANDBOX_EQ(2, name) } }
 
 static const struct sandbox_rule net_rules[] = {
-	/* sockets: the hub and the resolver, privhelper, and netlink for news of addresses */
+	/* sockets: the hub and the resolver, and privhelper. The netlink socket for news of addresses is open already */
 	FAMILY(AF_UNIX), FAMILY(AF_INET), FAMILY(AF_INET6),
-	{ SCMP_SYS(socket), 2, { SANDBOX_EQ(0, AF_NETLINK), SANDBOX_EQ(2, NETLINK_ROUTE) } },
 	CALL(connect), CALL(bind), CALL(getsockname), CALL(getpeername), CALL(sendmmsg), CALL(recvmmsg),
 	OPTION(IPPROTO_TCP, TCP_NODELAY), OPTION(IPPROTO_TCP, TCP_USER_TIMEOUT), OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT),
 	OPTION(IPPROTO_TCP, TCP_KEEPIDLE), OPTION(IPPROTO_TCP, TCP_KEEPINTVL), OPTION(IPPROTO_TCP, TCP_KEEPCNT),
@@ -32,11 +30,10 @@ static const struct sandbox_rule net_rules[] = {
 	OPTION(SOL_SOCKET, SO_KEEPALIVE), OPTION(SOL_SOCKET, SO_RCVBUF), OPTION(SOL_SOCKET, SO_SNDBUF),
 	OPTION(SOL_SOCKET, SO_REUSEADDR), OPTION(SOL_SOCKET, SO_LINGER),
 	OPTION(IPPROTO_IPV6, IPV6_V6ONLY), OPTION(IPPROTO_IP, IP_RECVERR), OPTION(IPPROTO_IPV6, IPV6_RECVERR),
-	OPTION(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP),
 	/* files: Landlock says which */
 	CALL(openat), CALL(newfstatat), CALL(statx), CALL(getdents64), CALL(readlink), CALL(readlinkat), CALL(faccessat),
 	CALL(faccessat2), CALL(access), CALL(fsync), CALL(fdatasync), CALL(renameat), CALL(renameat2), CALL(unlinkat),
-	CALL(inotify_init1), CALL(inotify_add_watch), CALL(inotify_rm_watch),
+	CALL(inotify_add_watch), CALL(inotify_rm_watch),
 	/* a large start goes to workerd as a sealed memfd */
 	CALL(memfd_create), { SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
 	/* the resolver asks for the host's name, the C library's sort for the size of memory */
@@ -68,6 +65,7 @@ connectd_sandbox_enter(const char *statedir, const char *ca_file, const char *to
 	const struct sandbox_path paths[] = {
 		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
 		{ "/etc", SANDBOX_READ },
+		{ "/dev", SANDBOX_READ },	/* the resolver seeds its query ids from /dev/urandom */
 		{ "/run/systemd/resolve", SANDBOX_READ },
 		{ "/run/NetworkManager", SANDBOX_READ },
 		{ "/run/resolvconf", SANDBOX_READ },
