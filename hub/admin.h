@@ -1,0 +1,191 @@
+/*
+ * The operator protocol on DATADIR/admin.sock: records of proto/ipc/ipc.h. HELLO both ways (role CONTROL), then one
+ * answer for each request, with its id. Lists are EV records before the answer. A failed answer has status -errno and
+ * struct admin_text with one sentence.
+ *
+ * FOLLOW streams a log: EV_LOG and EV_GAP in order of their offsets, then EV_END once. The server reads the file only
+ * as fast as the socket takes records, so a slow reader costs nothing. A client mints the handle of a run itself: asking
+ * twice, because the hub went away before it answered, starts it once.
+ */
+#ifndef EDGEWARD_HUB_ADMIN_H
+#define EDGEWARD_HUB_ADMIN_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hub/runinfo.h"
+#include "hub/token.h"
+#include "proto/ipc/ipc.h"
+#include "proto/ipc/wire.h"
+
+#define ADMIN_LOG_MAX	65536u
+#define ADMIN_MAX	(ADMIN_LOG_MAX + 64u)	/* payload of a record */
+#define ADMIN_SOCK	"admin.sock"
+#define ADMIN_ARGS_MAX	4096u			/* argv and env together */
+#define ADMIN_SPEC_MAX	(900u * 1024)		/* a start frame must fit into one message */
+
+enum admin_type {
+	ADMIN_REQ_STATUS = 0x0600,	/* empty */
+	ADMIN_ANS_STATUS = 0x0601,	/* struct admin_status */
+	ADMIN_REQ_TOKEN = 0x0602,	/* struct admin_token_req */
+	ADMIN_ANS_TOKEN = 0x0603,	/* struct admin_token */
+	ADMIN_REQ_DEVICES = 0x0604,	/* empty */
+	ADMIN_ANS_DEVICES = 0x0605,
+	ADMIN_EV_DEVICE = 0x0606,	/* struct admin_device + capabilities as JSON, cut off when too long */
+	ADMIN_REQ_RUNS = 0x0608,	/* struct admin_runs_req */
+	ADMIN_ANS_RUNS = 0x0609,
+	ADMIN_EV_RUN = 0x060a,		/* struct admin_run */
+	ADMIN_REQ_RUN = 0x060c,		/* wire: struct admin_start; or empty + 1 sealed memfd with the same bytes */
+	ADMIN_ANS_RUN = 0x060d,		/* struct admin_text: handle */
+	ADMIN_REQ_FOLLOW = 0x0610,	/* struct admin_follow */
+	ADMIN_ANS_FOLLOW = 0x0611,	/* struct admin_run */
+	ADMIN_EV_LOG = 0x0612,		/* struct admin_log + 1..ADMIN_LOG_MAX bytes */
+	ADMIN_EV_GAP = 0x0614,		/* struct admin_gap */
+	ADMIN_EV_END = 0x0616,		/* struct admin_run */
+	ADMIN_REQ_SIGNAL = 0x0618,	/* struct admin_signal */
+	ADMIN_ANS_SIGNAL = 0x0619,	/* struct admin_text */
+	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
+	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
+};
+
+struct admin_text {
+	char text[256];
+};
+static_assert(sizeof(struct admin_text) == 256, "wire size");
+
+struct admin_status {
+	int32_t pid;
+	uint32_t devices, connected, open_runs, connections, clients;
+	int64_t started;		/* CLOCK_REALTIME ns */
+	uint64_t sessions, refused;	/* since start */
+	uint64_t rx_bytes, tx_bytes, log_bytes;
+	uint8_t durable;		/* 0: -y nosync */
+	uint8_t reserved[7];
+	char build[32];
+	char pin[64];
+	char url[256];
+};
+static_assert(sizeof(struct admin_status) == 432, "wire size");
+
+struct admin_token_req {
+	char name[64];
+	int64_t ttl_ms;			/* 0 = default */
+};
+static_assert(sizeof(struct admin_token_req) == 72, "wire size");
+
+struct admin_token {			/* secret */
+	int64_t expires;		/* CLOCK_REALTIME ns */
+	char id[24];
+	char token[112];
+	char name[64];
+	char pin[64];
+	char url[256];
+};
+static_assert(sizeof(struct admin_token) == 528, "wire size");
+
+struct admin_device {
+	int64_t created, last_seen, since;	/* CLOCK_REALTIME ns; since: of the session, 0 = not connected */
+	uint64_t epoch;
+	uint8_t connected, revoked, edgeward;
+	uint8_t reserved[5];
+	char id[24];
+	char name[64];
+	char version[64];
+	char peer[64];
+};
+static_assert(sizeof(struct admin_device) == 256, "wire size");
+
+#define ADMIN_RUNS_OPEN	0x1u		/* only those not final */
+
+struct admin_runs_req {
+	char device[64];		/* empty = all */
+	uint32_t flags;
+	uint32_t max;			/* newest first; 0 = 100 */
+};
+static_assert(sizeof(struct admin_runs_req) == 72, "wire size");
+
+#define ADMIN_RUN_GAPPED	0x1u
+#define ADMIN_RUN_DIGEST	0x2u	/* digest is what the device told */
+#define ADMIN_RUN_TIMED_OUT	0x4u
+#define ADMIN_RUN_CONNECTED	0x8u	/* its device is */
+
+struct admin_run {
+	uint32_t state, verify;		/* enum run_state, enum run_verify */
+	int32_t exit_code, pid;
+	uint32_t flags, ngaps;
+	int64_t created, started, finished, timeout_ms, final_offset;
+	uint64_t bytes, durable;	/* offset of the next byte, first not on disk */
+	uint64_t gap_from, gap_to;	/* the first gap */
+	uint8_t digest[16];
+	char handle[72];
+	char device[24];
+	char device_name[64];
+	char outcome[16], limit[16], code[24];
+	char error[256];
+	char command[256];
+	char work_dir[256];
+};
+static_assert(sizeof(struct admin_run) == 1096, "wire size");
+
+#define ADMIN_FOLLOW_WAIT	0x1u	/* until the run has ended; else until what is there has been sent */
+
+struct admin_follow {
+	char handle[72];		/* or a unique beginning */
+	uint64_t from;
+	uint32_t flags;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct admin_follow) == 88, "wire size");
+
+struct admin_log {
+	uint64_t offset;
+};
+static_assert(sizeof(struct admin_log) == 8, "wire size");
+
+struct admin_gap {
+	uint64_t from, to;
+	uint32_t reason;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct admin_gap) == 24, "wire size");
+
+struct admin_signal {
+	char handle[72];		/* or a unique beginning */
+	char signal[16];		/* "interrupt", "terminate", "kill" */
+};
+static_assert(sizeof(struct admin_signal) == 88, "wire size");
+
+/* ---- START ---- */
+
+struct admin_start {
+	char handle[HANDLE_SIZE];
+	char device[DEVICE_NAME_SIZE];
+	char work_dir[1024];
+	int64_t timeout_ms;		/* 0 = none */
+	bool env_given;
+	uint32_t argc, envc;
+	struct wire_r args;		/* argc strings, then envc */
+};
+
+/*
+ * Checks a whole request: lengths, counts, UTF-8 without NUL (JSON carries nothing else), argv[0] not empty, env of the
+ * form K=V, a good handle. On -EBADMSG *ret_why is a sentence.
+ */
+int admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, const char **ret_why);
+
+/* The next string of start->args, in order; NULL at the end. Not NUL-terminated. */
+const char *admin_start_next(struct admin_start *start, size_t *ret_len);
+
+/* Encodes; argv and env are NULL-terminated, env NULL = none given. -ENOSPC. */
+int admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
+    const char *work_dir, int64_t timeout_ms, char *const argv[], char *const env[]);
+
+/* True if every string of a received record is terminated and padded; one for each struct that has strings. */
+bool admin_token_req_ok(const struct admin_token_req *req);
+bool admin_runs_req_ok(const struct admin_runs_req *req);
+bool admin_follow_ok(const struct admin_follow *req);
+bool admin_signal_ok(const struct admin_signal *req);
+bool admin_text_ok(const struct admin_text *text);
+
+#endif

@@ -1,0 +1,132 @@
+/* Encoding and checks of admin.h: pure, fuzzed. */
+#include <errno.h>
+#include <string.h>
+
+#include "hub/admin.h"
+#include "proto/hub/utf8.h"
+
+bool
+admin_text_ok(const struct admin_text *text)
+{
+	return ipc_str_ok(text->text, sizeof(text->text));
+}
+
+bool
+admin_token_req_ok(const struct admin_token_req *req)
+{
+	return ipc_str_ok(req->name, sizeof(req->name));
+}
+
+bool
+admin_runs_req_ok(const struct admin_runs_req *req)
+{
+	return ipc_str_ok(req->device, sizeof(req->device)) && (req->flags & ~ADMIN_RUNS_OPEN) == 0;
+}
+
+bool
+admin_follow_ok(const struct admin_follow *req)
+{
+	return ipc_str_ok(req->handle, sizeof(req->handle)) && (req->flags & ~ADMIN_FOLLOW_WAIT) == 0 && req->reserved == 0;
+}
+
+bool
+admin_signal_ok(const struct admin_signal *req)
+{
+	return ipc_str_ok(req->handle, sizeof(req->handle)) && ipc_str_ok(req->signal, sizeof(req->signal)) &&
+	    (strcmp(req->signal, "interrupt") == 0 || strcmp(req->signal, "terminate") == 0 ||
+	    strcmp(req->signal, "kill") == 0);
+}
+
+static const char *
+check_args(struct admin_start *start)
+{
+	struct wire_r r = start->args;
+
+	for (uint32_t i = 0; i < start->argc + start->envc; i++) {
+		size_t len;
+		const uint8_t *s = wire_bytes(&r, &len);
+
+		if (s == NULL)
+			return "cut off";
+		if (memchr(s, '\0', len) != NULL || utf8_valid_prefix(s, len, NULL) != len)
+			return "an argument or variable is not valid UTF-8, which the protocol to the device needs";
+		if (i == 0 && len == 0)
+			return "the command is empty";
+		if (i >= start->argc && (len == 0 || s[0] == '=' || memchr(s, '=', len) == NULL))
+			return "a variable is not of the form K=V";
+	}
+	return wire_done(&r) == 0 ? NULL : "trailing bytes";
+}
+
+int
+admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, const char **ret_why)
+{
+	struct admin_start s = { 0 };
+
+	*ret_why = "malformed request";
+	if (len > ADMIN_SPEC_MAX) {
+		*ret_why = "the command line and environment are too long";
+		return -EBADMSG;
+	}
+	wire_r_init(&s.args, data, len);
+	wire_str(&s.args, s.handle, sizeof(s.handle));
+	wire_str(&s.args, s.device, sizeof(s.device));
+	wire_str(&s.args, s.work_dir, sizeof(s.work_dir));
+	s.timeout_ms = wire_i64(&s.args);
+	s.env_given = wire_u8(&s.args) != 0;
+	s.argc = wire_u32(&s.args);
+	s.envc = wire_u32(&s.args);
+	if (s.args.err != 0 || !handle_ok(s.handle) || s.timeout_ms < 0 || (!s.env_given && s.envc != 0))
+		return -EBADMSG;
+	if (s.argc == 0 || s.argc > ADMIN_ARGS_MAX || s.envc > ADMIN_ARGS_MAX) {
+		*ret_why = s.argc == 0 ? "no command" : "too many arguments or variables";
+		return -EBADMSG;
+	}
+	if (utf8_valid_prefix((const uint8_t *)s.work_dir, strlen(s.work_dir), NULL) != strlen(s.work_dir)) {
+		*ret_why = "the work directory is not valid UTF-8";
+		return -EBADMSG;
+	}
+	*ret_why = check_args(&s);
+	if (*ret_why != NULL)
+		return -EBADMSG;
+	*ret_start = s;
+	return 0;
+}
+
+const char *
+admin_start_next(struct admin_start *start, size_t *ret_len)
+{
+	return (const char *)wire_bytes(&start->args, ret_len);
+}
+
+static uint32_t
+count(char *const *strings)
+{
+	uint32_t n = 0;
+
+	while (strings != NULL && strings[n] != NULL)
+		n++;
+	return n;
+}
+
+int
+admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
+    const char *work_dir, int64_t timeout_ms, char *const argv[], char *const env[])
+{
+	struct wire_w w;
+	uint32_t argc = count(argv), envc = count(env);
+
+	wire_w_init(&w, buf, size);
+	wire_put_str(&w, handle);
+	wire_put_str(&w, device);
+	wire_put_str(&w, work_dir);
+	wire_put_i64(&w, timeout_ms);
+	wire_put_u8(&w, env != NULL);
+	wire_put_u32(&w, argc);
+	wire_put_u32(&w, envc);
+	for (uint32_t i = 0; i < argc; i++)
+		wire_put_str(&w, argv[i]);
+	for (uint32_t i = 0; i < envc; i++)
+		wire_put_str(&w, env[i]);
+	return wire_w_done(&w, ret_len);
+}

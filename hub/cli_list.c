@@ -1,0 +1,305 @@
+/* The subcommands that ask once and print. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/parse.h"
+#include "hub/cli.h"
+#include "proto/hub/base64.h"
+#include "proto/hub/rfc3339.h"
+
+#define JSON_SIZE	65536u
+
+static char json_buf[JSON_SIZE];
+
+static int
+usage(const char *line)
+{
+	return cli_fail(CLI_USAGE, "usage: edgehub %s", line);
+}
+
+static void
+print_bundle(const struct admin_token *t, const char *server, const char *workdir_root)
+{
+	char json[2048], out[BASE64_LEN(sizeof(json)) + 1], stamp[RFC3339_SIZE];
+	struct json_w w;
+	size_t len;
+
+	json_w_init(&w, json, sizeof(json));
+	json_w_obj(&w, NULL);
+	json_w_str(&w, "server", server);
+	json_w_str(&w, "token", t->token);
+	json_w_str(&w, "pin", t->pin);
+	json_w_str(&w, "enrollment_id", t->id);
+	if (t->name[0] != '\0')
+		json_w_str(&w, "name", t->name);
+	if (workdir_root != NULL)
+		json_w_str(&w, "workdir_root", workdir_root);
+	json_w_str(&w, "expires_at", rfc3339_format(t->expires, stamp));
+	json_w_end_obj(&w);
+	if (json_w_done(&w, &len) < 0)
+		return;
+	base64url_encode(out, json, len);
+	printf("cloopenroll1.%s\n", out);
+}
+
+int
+cli_token(struct cli *cli, int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{ "name", required_argument, NULL, 'n' }, { "ttl", required_argument, NULL, 't' },
+		{ "bundle", no_argument, NULL, 'b' }, { "server", required_argument, NULL, 's' }, { 0 },
+	};
+	static const char line[] = "token create [--name NAME] [--ttl DURATION] [--bundle] [--server URL]";
+	struct admin_token_req req = { 0 };
+	struct admin_token t;
+	const char *server = NULL;
+	bool bundle = false;
+	int opt, r;
+
+	if (argc < 2 || strcmp(argv[1], "create") != 0)
+		return usage(line);
+	while ((opt = getopt_long(argc - 1, argv + 1, "+", options, NULL)) != -1) {
+		if (opt == 'n' && strlen(optarg) >= sizeof(req.name))
+			return cli_fail(CLI_USAGE, "--name: at most %zu bytes", sizeof(req.name) - 1);
+		if (opt == 't' && parse_duration_ms(optarg, 1000, 24LL * 3600 * 1000, &req.ttl_ms) < 0)
+			return cli_fail(CLI_USAGE, "--ttl: a duration of 1s to 24h, such as 15m");
+		if (opt == 'n')
+			snprintf(req.name, sizeof(req.name), "%s", optarg);
+		else if (opt == 'b')
+			bundle = true;
+		else if (opt == 's')
+			server = optarg;
+		else if (opt != 't')
+			return usage(line);
+	}
+	if (optind != argc - 1)
+		return usage(line);
+	r = cli_request(cli, ADMIN_REQ_TOKEN, &req, sizeof(req));
+	if (r != 0)
+		return r;
+	if (!cli_answer(cli, &t, sizeof(t)))
+		return cli_say_unreachable(cli, -EPROTO);
+	if (bundle) {
+		print_bundle(&t, server != NULL ? server : t.url, NULL);
+	} else if (cli->json) {
+		struct json_w w;
+
+		json_w_init(&w, json_buf, sizeof(json_buf));
+		json_w_obj(&w, NULL);
+		json_w_str(&w, "token", t.token);
+		json_w_str(&w, "id", t.id);
+		json_w_str(&w, "name", t.name);
+		json_w_str(&w, "pin", t.pin);
+		json_w_str(&w, "server", server != NULL ? server : t.url);
+		cli_json_time(&w, "expires", t.expires);
+		json_w_end_obj(&w);
+		cli_print_json(&w);
+	} else {
+		printf("%s\n", t.token);
+	}
+	return CLI_OK;
+}
+
+/* A list in JSON is one array; the elements are printed as they come. */
+struct list {
+	unsigned n;
+};
+
+static int
+print_device(struct cli *cli, const struct ipc_msg *msg, void *ctx)
+{
+	struct list *list = ctx;
+	struct admin_device d;
+	char t[32], name[64], state[16];
+	struct json_w w;
+
+	memcpy(&d, msg->data, sizeof(d));
+	snprintf(state, sizeof(state), "%s", d.revoked ? "revoked" : d.connected ? "connected" : "offline");
+	if (!cli->json) {
+		if (list->n++ == 0)
+			printf("%-16s  %-20s  %-9s  %-10s  %-20s  %s\n", "ID", "NAME", "STATE", "DIALECT", "LAST SEEN", "AGENT");
+		printf("%-16s  %-20s  %-9s  %-10s  %-20s  %s\n", d.id, cli_text(name, sizeof(name), d.name), state,
+		    d.connected ? d.edgeward ? "edgeward.1" : "cloop" : "-", cli_time(t, d.last_seen), d.version);
+		return 0;
+	}
+	json_w_init(&w, json_buf, sizeof(json_buf));
+	json_w_obj(&w, NULL);
+	json_w_str(&w, "id", d.id);
+	json_w_str(&w, "name", d.name);
+	json_w_str(&w, "state", state);
+	json_w_str(&w, "agent_version", d.version);
+	if (d.connected)
+		json_w_str(&w, "dialect", d.edgeward ? "edgeward.1" : "cloop");
+	else
+		json_w_null(&w, "dialect");
+	json_w_int(&w, "epoch", (int64_t)d.epoch);
+	json_w_str(&w, "peer", d.peer);
+	cli_json_time(&w, "enrolled", d.created);
+	cli_json_time(&w, "last_seen", d.last_seen);
+	cli_json_time(&w, "connected_since", d.since);
+	if (msg->hdr.len > sizeof(d))
+		json_w_raw(&w, "capabilities", (const char *)msg->data + sizeof(d), msg->hdr.len - sizeof(d));
+	json_w_end_obj(&w);
+	printf("%s", list->n++ > 0 ? "," : "[");
+	cli_print_json(&w);
+	return 0;
+}
+
+int
+cli_devices(struct cli *cli, int argc, char *argv[])
+{
+	struct list list = { 0 };
+	int r;
+
+	(void)argv;
+	if (argc != 1)
+		return usage("devices");
+	cli->event = print_device;
+	cli->ctx = &list;
+	r = cli_request(cli, ADMIN_REQ_DEVICES, NULL, 0);
+	if (r == 0 && cli->json)
+		printf("%s]\n", list.n == 0 ? "[" : "");
+	return r;
+}
+
+static int
+print_run(struct cli *cli, const struct ipc_msg *msg, void *ctx)
+{
+	struct list *list = ctx;
+	struct admin_run run;
+	char t[32], command[128], name[64];
+	struct json_w w;
+
+	memcpy(&run, msg->data, sizeof(run));
+	if (!cli->json) {
+		char code[16] = "-";
+
+		if (list->n++ == 0)
+			printf("%-16s  %-16s  %-8s  %4s  %12s  %-10s  %-20s  %s\n", "HANDLE", "DEVICE", "STATE", "CODE", "BYTES",
+			    "LOG", "CREATED", "COMMAND");
+		if (run_state_is_final((enum run_state)run.state))
+			snprintf(code, sizeof(code), "%d", cli_exit_code(&run));
+		printf("%-16s  %-16s  %-8s  %4s  %12llu  %-10s  %-20s  %s\n", run.handle,
+		    cli_text(name, sizeof(name), run.device_name[0] != '\0' ? run.device_name : run.device),
+		    run_state_name((enum run_state)run.state), code, (unsigned long long)run.bytes,
+		    run_verify_name((enum run_verify)run.verify), cli_time(t, run.created),
+		    cli_text(command, sizeof(command), run.command));
+		return 0;
+	}
+	json_w_init(&w, json_buf, sizeof(json_buf));
+	json_w_obj(&w, NULL);
+	cli_json_run(&w, &run);
+	json_w_end_obj(&w);
+	printf("%s", list->n++ > 0 ? "," : "[");
+	cli_print_json(&w);
+	return 0;
+}
+
+int
+cli_runs(struct cli *cli, int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{ "open", no_argument, NULL, 'o' }, { "max", required_argument, NULL, 'm' }, { 0 },
+	};
+	static const char line[] = "runs [--open] [--max N] [DEVICE]";
+	struct admin_runs_req req = { 0 };
+	struct list list = { 0 };
+	int opt, r;
+
+	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		if (opt == 'o')
+			req.flags |= ADMIN_RUNS_OPEN;
+		else if (opt != 'm' || parse_u32(optarg, 1, 1000000, &req.max) < 0)
+			return usage(line);
+	}
+	if (argc - optind > 1 || (optind < argc && strlen(argv[optind]) >= sizeof(req.device)))
+		return usage(line);
+	if (optind < argc)
+		snprintf(req.device, sizeof(req.device), "%s", argv[optind]);
+	cli->event = print_run;
+	cli->ctx = &list;
+	r = cli_request(cli, ADMIN_REQ_RUNS, &req, sizeof(req));
+	if (r == 0 && cli->json)
+		printf("%s]\n", list.n == 0 ? "[" : "");
+	return r;
+}
+
+int
+cli_status(struct cli *cli, int argc, char *argv[])
+{
+	struct admin_status st;
+	struct json_w w;
+	char t[32];
+	int r;
+
+	(void)argv;
+	if (argc != 1)
+		return usage("status");
+	r = cli_request(cli, ADMIN_REQ_STATUS, NULL, 0);
+	if (r != 0)
+		return r;
+	if (!cli_answer(cli, &st, sizeof(st)))
+		return cli_say_unreachable(cli, -EPROTO);
+	if (!cli->json) {
+		printf("edgehub %s, pid %d, started %s\nurl      %s\npin      %s\ndevices  %u, %u connected\n"
+		    "runs     %u open\nlogs     %llu bytes since start, acknowledged from %s\n", st.build, st.pid,
+		    cli_time(t, st.started), st.url, st.pin, st.devices, st.connected, st.open_runs,
+		    (unsigned long long)st.log_bytes, st.durable ? "disk" : "cache");
+		return CLI_OK;
+	}
+	json_w_init(&w, json_buf, sizeof(json_buf));
+	json_w_obj(&w, NULL);
+	json_w_str(&w, "version", st.build);
+	json_w_int(&w, "pid", st.pid);
+	cli_json_time(&w, "started", st.started);
+	json_w_str(&w, "url", st.url);
+	json_w_str(&w, "pin", st.pin);
+	json_w_int(&w, "devices", st.devices);
+	json_w_int(&w, "connected", st.connected);
+	json_w_int(&w, "open_runs", st.open_runs);
+	json_w_int(&w, "connections", st.connections);
+	json_w_int(&w, "sessions", (int64_t)st.sessions);
+	json_w_int(&w, "refused", (int64_t)st.refused);
+	json_w_int(&w, "rx_bytes", (int64_t)st.rx_bytes);
+	json_w_int(&w, "tx_bytes", (int64_t)st.tx_bytes);
+	json_w_int(&w, "log_bytes", (int64_t)st.log_bytes);
+	json_w_str(&w, "ack_from", st.durable ? "disk" : "cache");
+	json_w_end_obj(&w);
+	cli_print_json(&w);
+	return CLI_OK;
+}
+
+int
+cli_signal(struct cli *cli, int argc, char *argv[])
+{
+	static const char *const names[][3] = {
+		{ "INT", "interrupt" }, { "TERM", "terminate" }, { "KILL", "kill" },
+	};
+	struct admin_signal req = { 0 };
+	const char *want = argc == 3 ? argv[2] : "TERM";
+
+	if (argc < 2 || argc > 3 || strlen(argv[1]) >= sizeof(req.handle))
+		return usage("signal HANDLE [INT|TERM|KILL]");
+	snprintf(req.handle, sizeof(req.handle), "%s", argv[1]);
+	for (size_t i = 0; i < 3; i++)
+		if (strcmp(names[i][0], want) == 0 || strcmp(names[i][1], want) == 0 ||
+		    (strncmp(want, "SIG", 3) == 0 && strcmp(names[i][0], want + 3) == 0))
+			snprintf(req.signal, sizeof(req.signal), "%s", names[i][1]);
+	if (req.signal[0] == '\0')
+		return usage("signal HANDLE [INT|TERM|KILL]");
+	return cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req));
+}
+
+int
+cli_revoke(struct cli *cli, int argc, char *argv[])
+{
+	struct admin_text req = { 0 };
+
+	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
+		return usage("revoke DEVICE");
+	snprintf(req.text, sizeof(req.text), "%s", argv[1]);
+	return cli_request(cli, ADMIN_REQ_REVOKE, &req, sizeof(req));
+}

@@ -1,0 +1,131 @@
+#include "hub/client.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+#define QUEUE_MAX	(4u << 20)	/* lists; logs never queue */
+#define SNDBUF		(1 << 20)
+
+static int
+take_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	(void)ctx;
+	return ipc_take_hello(chan, msg, IPC_ROLE_CONTROL, NULL);
+}
+
+static const struct ipc_rule rules[] = {
+	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, sizeof(struct ipc_hello), sizeof(struct ipc_hello), take_hello },
+	{ ADMIN_REQ_STATUS, IPC_ST_OPEN, 0, 0, 0, 0, client_status },
+	{ ADMIN_REQ_TOKEN, IPC_ST_OPEN, 0, 0, sizeof(struct admin_token_req), sizeof(struct admin_token_req),
+	    client_token },
+	{ ADMIN_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, client_devices },
+	{ ADMIN_REQ_RUNS, IPC_ST_OPEN, 0, 0, sizeof(struct admin_runs_req), sizeof(struct admin_runs_req), client_runs },
+	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 1, 0, ADMIN_LOG_MAX, client_run },
+	{ ADMIN_REQ_FOLLOW, IPC_ST_OPEN, 0, 0, sizeof(struct admin_follow), sizeof(struct admin_follow), client_follow },
+	{ ADMIN_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, sizeof(struct admin_signal), sizeof(struct admin_signal), client_signal },
+	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
+};
+
+static void
+ended(struct ipc_chan *chan, int err, void *ctx)
+{
+	(void)chan;
+	if (err < 0)
+		log_debug("admin client: %s", strerror(-err));
+	client_free(ctx);
+}
+
+static void
+writable(struct ipc_chan *chan, void *ctx)
+{
+	(void)chan;
+	client_pump(ctx);
+}
+
+static void
+pump_cb(struct loop_timer *timer)
+{
+	client_pump(timer->ctx);
+}
+
+void
+client_free(struct client *client)
+{
+	struct hub *hub = client->hub;
+
+	run_unwatch(&client->watch);
+	loop_timer_del(hub->loop, &client->pump);
+	ipc_chan_done(&client->chan);
+	if (client->prev != NULL)
+		client->prev->next = client->next;
+	else
+		hub->clients = client->next;
+	if (client->next != NULL)
+		client->next->prev = client->prev;
+	hub->nclients--;
+	free(client->buf);
+	free(client);
+}
+
+void
+client_accept(struct hub *hub, int listener)
+{
+	int fd = ipc_accept(listener), size = SNDBUF;
+	struct client *client;
+
+	if (fd < 0)
+		return;
+	client = hub->nclients < CLIENTS_MAX ? calloc(1, sizeof(*client)) : NULL;
+	if (client == NULL) {
+		close(fd);
+		return;
+	}
+	client->conf = (struct ipc_conf){ .rules = rules, .nrules = sizeof(rules) / sizeof(rules[0]),
+		.max_payload = ADMIN_MAX, .queue_max = QUEUE_MAX, .ctx = client, .ended = ended, .writable = writable };
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	if (ipc_chan_init(&client->chan, hub->loop, fd, &client->conf) < 0) {
+		free(client);
+		return;
+	}
+	client->hub = hub;
+	client->serial = ++hub->last_client;
+	client->next = hub->clients;
+	if (client->next != NULL)
+		client->next->prev = client;
+	hub->clients = client;
+	hub->nclients++;
+	loop_timer_init(&client->pump, pump_cb, client);
+	/* A peer that is gone already shows in the loop. */
+	(void)ipc_send_hello(&client->chan, IPC_ROLE_CONTROL, 0);
+}
+
+int
+client_say(struct client *client, const struct ipc_hdr *req, int status, const char *fmt, ...)
+{
+	struct admin_text text = { 0 };
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text.text, sizeof(text.text), fmt, ap);
+	va_end(ap);
+	/* vsnprintf has written one NUL; the rest is zero already. */
+	return ipc_answer(&client->chan, req, status, &text, sizeof(text));
+}
+
+void
+client_answer(struct hub *hub, uint64_t serial, uint32_t id, int status, const char *text)
+{
+	struct ipc_hdr req = { .type = ADMIN_REQ_SIGNAL, .id = id };
+
+	for (struct client *c = hub->clients; c != NULL; c = c->next)
+		if (c->serial == serial) {
+			(void)client_say(c, &req, status, "%s", text);
+			return;
+		}
+}

@@ -1,0 +1,294 @@
+/* Starting, following and signalling runs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "hub/client.h"
+#include "proto/hub/limits.h"
+
+#define PUMP_TURN	16	/* records sent in one turn */
+
+/* argv for display: cut, never more than fits. */
+static void
+describe(struct admin_start start, char *buf, size_t size)
+{
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (uint32_t i = 0; i < start.argc && len + 2 < size; i++) {
+		size_t n;
+		const char *s = admin_start_next(&start, &n);
+		char word[256];
+
+		if (s == NULL)
+			break;
+		snprintf(word, sizeof(word), "%.*s", (int)(n < 255 ? n : 255), s);
+		if (i > 0)
+			buf[len++] = ' ';
+		text_clean(buf + len, size - len, word);
+		len += strlen(buf + len);
+	}
+}
+
+static void
+put_strings(struct json_w *w, const char *key, struct admin_start *start, uint32_t n)
+{
+	json_w_arr(w, key);
+	for (uint32_t i = 0; i < n; i++) {
+		size_t len;
+		const char *s = admin_start_next(start, &len);
+
+		json_w_strn(w, NULL, s != NULL ? s : "", len);
+	}
+	json_w_end_arr(w);
+}
+
+/* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
+static int
+build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
+{
+	struct json_w w;
+
+	json_w_init(&w, buf, size);
+	json_w_obj(&w, NULL);
+	json_w_str(&w, "handle_id", start.handle);
+	json_w_obj(&w, "spec");
+	json_w_str(&w, "work_dir", start.work_dir);
+	put_strings(&w, "argv", &start, start.argc);
+	if (start.env_given)
+		put_strings(&w, "env", &start, start.envc);
+	json_w_obj(&w, "resource_limits");
+	json_w_end_obj(&w);
+	if (start.timeout_ms > 0)
+		json_w_int(&w, "timeout_minutes", start.timeout_ms / 60000 + 1);
+	json_w_obj(&w, "workspace");
+	json_w_end_obj(&w);
+	json_w_obj(&w, "write_back");
+	json_w_end_obj(&w);
+	json_w_end_obj(&w);
+	json_w_end_obj(&w);
+	return json_w_done(&w, ret_len);
+}
+
+static int
+start_run(struct client *client, const struct ipc_hdr *req, const struct admin_start *start)
+{
+	struct hub *hub = client->hub;
+	struct run_info info = { .state = RUN_PENDING, .created = monotime_wall_ns(), .timeout_ms = start->timeout_ms,
+		.final_offset = -1 };
+	struct store_device d;
+	struct session *s;
+	struct run *run;
+	size_t len;
+	char *spec;
+	int r = store_device_find(hub->store, start->device, &d);
+
+	if (r < 0)
+		return client_say(client, req, r, r == -ENOTUNIQ ? "more than one device fits %s" : "no device %s",
+		    start->device);
+	run = run_get(hub, start->handle);
+	if (run != NULL)	/* asked before, the answer was lost */
+		return strcmp(run->info.device, d.id) == 0 ? client_say(client, req, 0, "%s", start->handle) :
+		    client_say(client, req, -EEXIST, "the handle is in use");
+	s = session_find(hub, d.id);
+	if (d.revoked || s == NULL)
+		return client_say(client, req, -ENOTCONN, "device %s is %s", d.name[0] != '\0' ? d.name : d.id,
+		    d.revoked ? "revoked" : "not connected");
+	spec = malloc(HUB_MESSAGE_MAX);
+	if (spec == NULL || build_spec(*start, (uint8_t *)spec, HUB_MESSAGE_MAX - 1024, &len) < 0) {
+		free(spec);
+		return client_say(client, req, -E2BIG, "the command line and environment do not fit into one message");
+	}
+	snprintf(info.handle, sizeof(info.handle), "%s", start->handle);
+	snprintf(info.device, sizeof(info.device), "%s", d.id);
+	text_clean(info.work_dir, sizeof(info.work_dir), start->work_dir);
+	describe(*start, info.command, sizeof(info.command));
+	r = run_new(hub, &info, spec, len, &run);
+	if (r == 0)
+		r = session_start_run(s, info.handle, spec, len);
+	free(spec);
+	if (r < 0)
+		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
+	log_info("run %s: sent to device %s (%s)", info.handle, d.id, d.name);
+	return client_say(client, req, 0, "%s", info.handle);
+}
+
+int
+client_run(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *client = ctx;
+	struct admin_start start;
+	const char *why;
+	size_t len = 0;
+	void *map;
+	int r;
+
+	if (msg->nfds == 0) {
+		if (admin_start_decode(&start, msg->data, msg->hdr.len, &why) < 0)
+			return client_say(client, &msg->hdr, -EINVAL, "%s", why);
+		return start_run(client, &msg->hdr, &start);
+	}
+	if (msg->hdr.len != 0 || fd_is_sealed_memfd(msg->fds[0], ADMIN_SPEC_MAX, &len) <= 0 || len == 0)
+		return client_say(client, &msg->hdr, -E2BIG, "the command line and environment are too long");
+	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, msg->fds[0], 0);
+	if (map == MAP_FAILED)
+		return client_say(client, &msg->hdr, -ENOMEM, "out of memory");
+	if (admin_start_decode(&start, map, len, &why) < 0)
+		r = client_say(client, &msg->hdr, -EINVAL, "%s", why);
+	else
+		r = start_run(client, &msg->hdr, &start);
+	munmap(map, len);
+	return r;
+}
+
+/* Something changed in the run it follows: not from inside the caller's work. */
+static void
+watch_cb(struct run_watch *watch)
+{
+	struct client *client = watch->ctx;
+
+	if (!loop_timer_armed(&client->pump))
+		loop_timer_set(client->hub->loop, &client->pump, monotime_now());
+}
+
+static struct run *
+find_run(struct hub *hub, const char *what, int *ret_err)
+{
+	struct run_info info;
+	struct run *run;
+
+	*ret_err = store_run_find(hub->store, what, &info);
+	if (*ret_err < 0)
+		return NULL;
+	run = run_get(hub, info.handle);
+	if (run == NULL)
+		*ret_err = -EIO;
+	return run;
+}
+
+static int
+say_no_run(struct client *client, const struct ipc_hdr *req, int err, const char *what)
+{
+	if (err == -ENOENT)
+		return client_say(client, req, err, "no run %s", what);
+	if (err == -ENOTUNIQ)
+		return client_say(client, req, err, "more than one run fits %s", what);
+	return client_say(client, req, err, "the log of %s cannot be read", what);
+}
+
+int
+client_follow(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *client = ctx;
+	struct hub *hub = client->hub;
+	struct admin_follow req;
+	struct admin_run ans;
+	struct run *run;
+	int err, r;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (!admin_follow_ok(&req))
+		return -EBADMSG;
+	run = find_run(hub, req.handle, &err);
+	if (run == NULL)
+		return say_no_run(client, &msg->hdr, err, req.handle);
+	if (client->buf == NULL)
+		client->buf = malloc(ADMIN_LOG_MAX);
+	if (client->buf == NULL) {
+		run_put(run);
+		return client_say(client, &msg->hdr, -ENOMEM, "out of memory");
+	}
+	client_fill_run(hub, &run->info, run, &ans);
+	client->offset = req.from;
+	client->wait = (req.flags & ADMIN_FOLLOW_WAIT) != 0;
+	client->watch.cb = watch_cb;
+	client->watch.ctx = client;
+	if (client->watch.run != run) {
+		run_unwatch(&client->watch);
+		run_watch(run, &client->watch);
+	}
+	r = ipc_answer(chan, &msg->hdr, 0, &ans, sizeof(ans));
+	watch_cb(&client->watch);
+	return r;
+}
+
+/* Sends one record. 1 = go on, 0 = wait for room or for more bytes, -errno. */
+static int
+pump_one(struct client *client, struct run *run)
+{
+	struct admin_log head = { .offset = client->offset };
+	struct admin_run end;
+	uint64_t gap_to;
+	ssize_t n = logfile_read(&run->log, client->offset, client->buf, ADMIN_LOG_MAX, &gap_to);
+	int r;
+
+	if (n > 0) {
+		struct iovec iov[2] = { { &head, sizeof(head) }, { client->buf, (size_t)n } };
+
+		r = ipc_try_sendv(&client->chan, ADMIN_EV_LOG, iov, 2);
+		if (r == 0)
+			client->offset += (size_t)n;
+	} else if (gap_to > 0) {
+		struct admin_gap gap = { .from = client->offset, .to = gap_to };
+		struct iovec iov = { &gap, sizeof(gap) };
+
+		r = ipc_try_sendv(&client->chan, ADMIN_EV_GAP, &iov, 1);
+		if (r == 0)
+			client->offset = gap_to;
+	} else if (n == 0 && client->wait && !run_is_closed(run)) {
+		return 0;
+	} else {
+		struct iovec iov = { &end, sizeof(end) };
+
+		if (n < 0)
+			log_error("run %s: the log cannot be read: %s", run->info.handle, strerror((int)-n));
+		client_fill_run(client->hub, &run->info, run, &end);
+		r = ipc_try_sendv(&client->chan, ADMIN_EV_END, &iov, 1);
+		if (r == 0)
+			run_unwatch(&client->watch);
+	}
+	return r == 0 ? 1 : r == -EAGAIN ? 0 : r;
+}
+
+void
+client_pump(struct client *client)
+{
+	int r = 1;
+
+	for (int i = 0; i < PUMP_TURN && r > 0 && client->watch.run != NULL; i++)
+		r = pump_one(client, client->watch.run);
+	/* A broken channel is told by the loop; more to send waits for its turn. */
+	if (r > 0 && client->watch.run != NULL)
+		watch_cb(&client->watch);
+}
+
+int
+client_signal(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *client = ctx;
+	struct hub *hub = client->hub;
+	struct admin_signal req;
+	struct session *s;
+	struct run *run;
+	int err, r = 0;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (!admin_signal_ok(&req))
+		return -EBADMSG;
+	run = find_run(hub, req.handle, &err);
+	if (run == NULL)
+		return say_no_run(client, &msg->hdr, err, req.handle);
+	s = session_find(hub, run->info.device);
+	if (run_state_is_final(run->info.state))
+		r = client_say(client, &msg->hdr, 0, "it has ended already");
+	else if (s == NULL)
+		r = client_say(client, &msg->hdr, -ENOTCONN, "its device is not connected");
+	else if (session_signal_run(s, run->info.handle, req.signal, client->serial, msg->hdr.id) < 0)
+		r = client_say(client, &msg->hdr, -EBUSY, "the device answers nothing");
+	run_put(run);
+	return r;
+}

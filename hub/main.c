@@ -1,0 +1,103 @@
+/* edgehub: the control plane in one binary, server and CLI. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "hub/cli.h"
+#include "hub/serve.h"
+#include "version.h"
+
+#define DATADIR_DEFAULT	"/var/lib/edgehub"
+
+static const char help[] =
+    "usage: edgehub [-jV] [-d DATADIR | -S SOCKET] COMMAND ...\n"
+    "\n"
+    "  serve [-v] [-d DATADIR] [-l ADDRESS:PORT] [-n NAME]... [-u URL] [-C CERT -K KEY] [-x cloop] [-y cache]\n"
+    "      the server. Default: 127.0.0.1:8443, " DATADIR_DEFAULT ". On the first start it makes a private CA and a\n"
+    "      certificate for the host's name, localhost, 127.0.0.1, ::1 and each NAME. It prints its URL, the pin of its\n"
+    "      key and the path of the CA. -u: URL that bundles name. -C, -K: certificate chain and key of your own.\n"
+    "      -x cloop: never select edgeward.1. -y cache: acknowledge logs from the page cache, not from disk (survives\n"
+    "      a crash of edgehub, not a power cut).\n"
+    "  token create [--name NAME] [--ttl DURATION] [--bundle] [--server URL]\n"
+    "      an enrollment token for one device, on stdout only; 15m unless --ttl (24h at most). --bundle: with URL and\n"
+    "      pin in one string.\n"
+    "  devices                      all devices\n"
+    "  run DEVICE [--workdir DIR] [--env K=V]... [--timeout DURATION] [--detach] [--reconnect DURATION]\n"
+    "      -- COMMAND [ARGUMENT ...]\n"
+    "      runs it on the device, writes its output to stdout, returns its exit code. Goes on over cut links and a\n"
+    "      restart of the hub (--reconnect: how long it waits for one, 120s). Ctrl-C sends INT, again TERM, again KILL.\n"
+    "      --detach prints the handle and returns. With --env the workload gets these variables (and a PATH) only.\n"
+    "  logs HANDLE [-f] [--from N]  the log from offset N on; -f until the run ends\n"
+    "  logs verify HANDLE           verified, mismatch, gap or unverified: the digest of the stored log against the device's\n"
+    "  signal HANDLE [INT|TERM|KILL]\n"
+    "  revoke DEVICE                ends its session, refuses its credential for good\n"
+    "  runs [--open] [--max N] [DEVICE]\n"
+    "  status\n"
+    "\n"
+    "-j prints JSON. DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
+    "\n"
+    "Exit codes: 0 done, 1 failed, 2 usage, 4 nobody answers on the socket, 5 permission denied.\n"
+    "run: the workload's own code; 128 + signal when one ended it; 121 the hub went away and did not come back,\n"
+    "122 the device lost the run, 123 the device refused it, 124 ended at its timeout, 125 not started (no such device,\n"
+    "not connected, wrong usage, no hub).\n";
+
+static const struct command {
+	const char *name;
+	int (*run)(struct cli *cli, int argc, char *argv[]);
+} commands[] = {
+	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs },
+	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "status", cli_status },
+};
+
+int
+main(int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'V' }, { "json", no_argument, NULL, 'j' },
+		{ 0 },
+	};
+	const char *datadir = DATADIR_DEFAULT, *sock = NULL;
+	struct cli cli = { 0 };
+	char path[4096];
+	int opt, r = -1;
+
+	log_init("edgehub", LOG_LEVEL_INFO);
+	while ((opt = getopt_long(argc, argv, "+d:hjS:V", options, NULL)) != -1) {
+		if (opt == 'd')
+			datadir = optarg;
+		else if (opt == 'S')
+			sock = optarg;
+		else if (opt == 'j')
+			cli.json = true;
+		else if (opt == 'V')
+			return printf("edgehub %s\n", EDGEWARD_VERSION) > 0 ? 0 : 1;
+		else if (opt == 'h')
+			return fputs(help, stdout) >= 0 ? 0 : 1;
+		else
+			return CLI_USAGE;
+	}
+	argc -= optind;
+	argv += optind;
+	if (argc < 1) {
+		fputs(help, stderr);
+		return CLI_USAGE;
+	}
+	if (strcmp(argv[0], "serve") == 0)
+		return serve_main(argc, argv, datadir, sock);
+	snprintf(path, sizeof(path), "%s/" ADMIN_SOCK, datadir);
+	cli.sock = sock != NULL ? sock : path;
+	optind = 0;
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && r < 0; i++)
+		if (strcmp(commands[i].name, argv[0]) == 0)
+			r = commands[i].run(&cli, argc, argv);
+	if (r < 0)
+		r = cli_fail(CLI_USAGE, "no command %s; see edgehub --help", argv[0]);
+	cli_close(&cli);
+	free(cli.answer);
+	loop_free(cli.loop);
+	if (fflush(stdout) != 0 && r == 0)
+		r = CLI_FAILED;
+	return r;
+}

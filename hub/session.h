@@ -1,0 +1,74 @@
+/*
+ * A device behind one connection. It is born with the upgrade, becomes the device's session with its hello (the older
+ * one is closed as "superseded") and is gone with its connection. Whatever acts for a session later names its epoch, so
+ * a late clean-up of an old session cannot touch the new one.
+ */
+#ifndef EDGEWARD_HUB_SESSION_H
+#define EDGEWARD_HUB_SESSION_H
+
+#include "hub/conn.h"
+#include "hub/frames.h"
+
+#define SESSION_REQUESTS_MAX	1024u
+
+enum request_kind { REQUEST_START, REQUEST_SIGNAL };
+
+/* Something asked of the device that is not answered yet. */
+struct request {
+	struct request *next;
+	uint32_t id;
+	enum request_kind kind;
+	char handle[HANDLE_SIZE];
+	uint64_t client;	/* who waits for it (client.serial), 0 = nobody */
+	uint32_t client_id;
+};
+
+struct session {
+	struct hub *hub;
+	struct session *prev, *next;
+	struct conn *conn;
+	uint64_t epoch;
+	char device[DEVICE_ID_SIZE];
+	char name[DEVICE_NAME_SIZE];
+	bool edgeward, welcomed, listed, gone;
+	bool enrolling;
+	unsigned version;	/* negotiated */
+	int64_t since;		/* wall ns */
+	struct run *last;	/* of the last binary frame */
+	struct request *requests;
+	unsigned nrequests;
+	uint32_t last_request;
+	uint32_t reset[8];	/* channels answered by RESET lately: one is enough */
+	unsigned nreset;
+};
+
+/* conn has been upgraded for this device. enrolling: the token was redeemed, a credential is to be made. -ENOMEM. */
+int session_new(struct conn *conn, const char *device, const char *name, bool enrolling, bool edgeward);
+void session_free(struct session *s);
+
+/* From conn: a message, the end, the deadline (true: the session has dealt with it). */
+void session_text(struct session *s, const uint8_t *data, size_t len);
+void session_binary(struct session *s, const uint8_t *data, size_t len);
+void session_gone(struct session *s);
+bool session_deadline(struct session *s);
+
+/* The welcomed session of a device, or NULL. */
+struct session *session_find(struct hub *hub, const char *device);
+struct session *session_by_epoch(struct hub *hub, uint64_t epoch);
+
+/* Sends what w holds; a message that did not fit is a bug of the caller's bounds and ends the session. */
+void session_send(struct session *s, const struct json_w *w);
+void session_error(struct session *s, const char *id, const char *handle, const char *code, const char *message);
+
+/* Asks the device to do something; -EBUSY when too much waits. */
+int session_start_run(struct session *s, const char *handle, const char *spec, size_t spec_len);
+int session_signal_run(struct session *s, const char *handle, const char *signame, uint64_t client, uint32_t client_id);
+
+/* Tells the device to go, for good unless reconnect. */
+void session_bye(struct session *s, const char *reason, bool reconnect);
+
+/* hello and heartbeat (session_hello.c, session_beat.c) */
+void session_hello(struct session *s, const struct frame *f);
+void session_heartbeat(struct session *s, const struct frame *f);
+
+#endif

@@ -1,0 +1,131 @@
+/* The records of the admin socket: the start request with its parts, the checks of the fixed ones. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "hub/admin.h"
+
+static uint8_t buf[8192];
+
+static size_t
+encode(char *const argv[], char *const env[])
+{
+	size_t len = 0;
+
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "handle", "dev", "src", 1500, argv, env), 0);
+	return len;
+}
+
+static void
+test_start(void **state)
+{
+	char *argv[] = { "make", "", "-j2", NULL }, *env[] = { "A=1", "B=", NULL };
+	struct admin_start s;
+	const char *why, *p;
+	size_t n, len = encode(argv, env);
+
+	(void)state;
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
+	assert_string_equal(s.handle, "handle");
+	assert_string_equal(s.device, "dev");
+	assert_string_equal(s.work_dir, "src");
+	assert_int_equal(s.timeout_ms, 1500);
+	assert_true(s.env_given);
+	assert_int_equal(s.argc, 3);
+	assert_int_equal(s.envc, 2);
+	p = admin_start_next(&s, &n);
+	assert_int_equal(n, 4);
+	assert_memory_equal(p, "make", 4);
+	(void)admin_start_next(&s, &n);
+	assert_int_equal(n, 0);
+	(void)admin_start_next(&s, &n);
+	p = admin_start_next(&s, &n);
+	assert_memory_equal(p, "A=1", 3);
+	/* No env is not the same as an empty one. */
+	len = encode(argv, NULL);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
+	assert_false(s.env_given);
+	/* Cut anywhere, or with something behind it, it is refused. */
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal(admin_start_decode(&s, buf, i, &why), -EBADMSG);
+	buf[len] = 0;
+	assert_int_equal(admin_start_decode(&s, buf, len + 1, &why), -EBADMSG);
+	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", 0, argv, NULL), -ENOSPC);
+}
+
+static void
+refused(char *const argv[], char *const env[], const char *part)
+{
+	struct admin_start s;
+	const char *why = NULL;
+
+	assert_int_equal(admin_start_decode(&s, buf, encode(argv, env), &why), -EBADMSG);
+	assert_non_null(strstr(why, part));
+}
+
+static void
+test_start_refused(void **state)
+{
+	char *none[] = { NULL }, *empty[] = { "", NULL }, *bad[] = { "a", "\xff", NULL }, *good[] = { "a", NULL };
+	char *novalue[] = { "A", NULL }, *noname[] = { "=x", NULL };
+	struct admin_start s;
+	const char *why;
+	size_t len;
+
+	(void)state;
+	refused(none, NULL, "no command");
+	refused(empty, NULL, "empty");
+	refused(bad, NULL, "UTF-8");
+	refused(good, novalue, "K=V");
+	refused(good, noname, "K=V");
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", 0, good, NULL), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", -1, good, NULL), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", 0, good, NULL), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
+}
+
+static void
+test_fixed(void **state)
+{
+	struct admin_signal sig = { .handle = "h", .signal = "kill" };
+	struct admin_follow follow = { .handle = "h", .flags = ADMIN_FOLLOW_WAIT };
+	struct admin_runs_req runs = { .device = "d", .flags = ADMIN_RUNS_OPEN };
+	struct admin_token_req token = { .name = "n" };
+	struct admin_text text = { .text = "x" };
+
+	(void)state;
+	assert_true(admin_signal_ok(&sig));
+	snprintf(sig.signal, sizeof(sig.signal), "stop");
+	assert_false(admin_signal_ok(&sig));
+	assert_true(admin_follow_ok(&follow));
+	follow.flags = 2;
+	assert_false(admin_follow_ok(&follow));
+	assert_true(admin_runs_req_ok(&runs));
+	runs.device[40] = 'x';
+	assert_false(admin_runs_req_ok(&runs));
+	assert_true(admin_token_req_ok(&token));
+	memset(token.name, 'a', sizeof(token.name));
+	assert_false(admin_token_req_ok(&token));
+	assert_true(admin_text_ok(&text));
+	text.text[255] = 1;
+	assert_false(admin_text_ok(&text));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_start),
+		cmocka_unit_test(test_start_refused),
+		cmocka_unit_test(test_fixed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
