@@ -132,7 +132,7 @@ static void
 set_state(struct launcher *l)
 {
 	struct rlimit all;
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	l->listener = fd_listen_fds() == 1 ? fcntl(3, F_DUPFD_CLOEXEC, FD_CHILD_END) : -1;
 	if (null < 0 || dup2(null, 0) < 0)

@@ -1,0 +1,101 @@
+#include "workerd/admit.h"
+
+#include <stdio.h>
+
+void
+admit_free(const struct statvfs *st, uint64_t *ret_bytes, uint64_t *ret_inodes)
+{
+	uint64_t unit = st->f_frsize != 0 ? st->f_frsize : st->f_bsize, blocks = st->f_bavail;
+
+	if (blocks > st->f_blocks)
+		blocks = 0;
+	if (__builtin_mul_overflow(unit, blocks, ret_bytes))
+		*ret_bytes = UINT64_MAX;
+	*ret_inodes = st->f_files == 0 ? UINT64_MAX : st->f_favail > st->f_files ? 0 : st->f_favail;
+}
+
+static enum work_refusal
+check_limits(const struct admit_now *now, const struct work_spec *spec, char error[208])
+{
+	const char *name = NULL;
+
+	if (spec->memory_bytes != 0 && (now->ready->controllers & LAUNCH_CTL_MEMORY) == 0)
+		name = "memory";
+	else if (spec->pids != 0 && (now->ready->controllers & LAUNCH_CTL_PIDS) == 0)
+		name = "pids";
+	else if (spec->cpu_millis != 0 && (now->ready->controllers & LAUNCH_CTL_CPU) == 0)
+		name = "cpu";
+	if (spec->disk_bytes != 0) {
+		snprintf(error, 208, "resource limit disk: cannot be enforced for a host process");
+		return WORK_REFUSED_UNSUPPORTED;
+	}
+	if (name == NULL)
+		return WORK_OK;
+	snprintf(error, 208, "resource limit %s: its cgroup controller is not delegated on this device", name);
+	return WORK_REFUSED_UNSUPPORTED;
+}
+
+static enum work_refusal
+check_room(const struct admit_now *now, char error[208])
+{
+	uint64_t low = now->conf->work_disk_low, inodes = ADMIT_INODES_LOW;
+
+	if (now->disk_was_low) {
+		low = low > UINT64_MAX - low / 8 ? UINT64_MAX : low + low / 8;
+		inodes += inodes / 8;
+	}
+	if (now->held >= now->slots) {
+		snprintf(error, 208, "all %u slots are in use", now->slots);
+		return WORK_REFUSED_BUSY;
+	}
+	if (now->undelivered >= ADMIT_UNDELIVERED_MAX || now->retained > ADMIT_RETAINED_MAX) {
+		snprintf(error, 208, "%u ended workloads with %llu MiB of output wait for the hub's confirmation",
+		    now->undelivered, (unsigned long long)(now->retained >> 20));
+		return WORK_REFUSED_MEMORY_LOW;
+	}
+	if (now->disk_free < low) {
+		snprintf(error, 208, "disk-full: %llu MiB free under the work root, [work] disk-low is %llu MiB",
+		    (unsigned long long)(now->disk_free >> 20), (unsigned long long)(now->conf->work_disk_low >> 20));
+		return WORK_REFUSED_DISK_LOW;
+	}
+	if (now->inodes_free < inodes) {
+		snprintf(error, 208, "inodes-full: %llu inodes free under the work root",
+		    (unsigned long long)now->inodes_free);
+		return WORK_REFUSED_DISK_LOW;
+	}
+	return WORK_OK;
+}
+
+enum work_refusal
+admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint32_t *ret_flags)
+{
+	uint32_t max = now->policy->max_timeout_s;
+	enum work_refusal r;
+
+	*ret_flags = 0;
+	error[0] = '\0';
+	if (now->draining) {
+		*ret_flags = WORK_F_DRAINING;
+		snprintf(error, 208, "the device is being drained by its operator");
+		return WORK_REFUSED_BUSY;
+	}
+	if (!now->policy->start) {
+		snprintf(error, 208, "policy.conf: [work] start = no");
+		return WORK_REFUSED_POLICY;
+	}
+	if (max != 0 && spec->timeout_s > max) {
+		snprintf(error, 208, "policy.conf: [work] max-timeout = %u, %u seconds were asked for", max, spec->timeout_s);
+		return WORK_REFUSED_POLICY;
+	}
+	if (now->ready->tree == LAUNCH_TREE_NONE && now->conf->work_sandbox == CONF_SANDBOX_REQUIRE) {
+		snprintf(error, 208, "no cgroup is delegated and user namespaces are not permitted: a workload could "
+		    "leave processes behind");
+		return WORK_REFUSED_SANDBOX;
+	}
+	r = check_limits(now, spec, error);
+	if (r == WORK_OK)
+		r = check_room(now, error);
+	if (r == WORK_OK && max != 0 && spec->timeout_s == 0)
+		spec->timeout_s = max;
+	return r;
+}

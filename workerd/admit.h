@@ -1,0 +1,38 @@
+/* May a workload be started now? Decided before anything is made; every refusal names its reason. */
+#ifndef EDGEWARD_WORKERD_ADMIT_H
+#define EDGEWARD_WORKERD_ADMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+
+#include "common/conf.h"
+#include "proto/ipc/launch.h"
+#include "proto/ipc/work.h"
+
+#define ADMIT_UNDELIVERED_MAX	4096u	/* ended work the hub has not confirmed */
+#define ADMIT_RETAINED_MAX	(256ull << 20)	/* bytes of output all of it may hold */
+#define ADMIT_INODES_LOW	64u
+
+struct admit_now {			/* what the decision is made from */
+	const struct conf *conf;
+	const struct policy *policy;
+	const struct launch_ready *ready;
+	uint32_t slots, held;		/* held: pending and running */
+	uint32_t undelivered;
+	uint64_t retained;
+	bool draining;
+	uint64_t disk_free, inodes_free;	/* of the work root */
+	bool disk_was_low;		/* then an eighth more must be free: no start on the edge */
+};
+
+/*
+ * Free bytes and inodes for an ordinary user, saturated. A file system without a count of inodes has UINT64_MAX; more free
+ * than there is (seen with reserved blocks) counts as nothing free.
+ */
+void admit_free(const struct statvfs *st, uint64_t *ret_bytes, uint64_t *ret_inodes);
+
+/* The verdict; error[208] and *ret_flags are set with a refusal. Adjusts spec->timeout_s to the policy's default. */
+enum work_refusal admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint32_t *ret_flags);
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * Who calls: the launcher, which holds what is ours and is trusted as root's equal; and workinit, which runs as a runner: its
+ * word is a wake-up only, what it says is read from the record and checked there. A workinit that breaks the protocol costs
+ * its own workload, a launcher that does is fatal.
+ */
+#include "workerd/launchchan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/pool.h"
+#include "workerd/life.h"
+#include "workerd/output.h"
+#include "workerd/privchan.h"
+
+#define QUEUE_MAX	(1u << 20)
+#define INIT_QUEUE_MAX	4096u
+#define SIZE(type)	sizeof(struct type), sizeof(struct type)
+
+/* ---- workinit ---- */
+
+static int
+on_started(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	/* ctx is shared by all init channels; the workload is the one whose channel this is */
+	struct workload *wl = (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
+	struct launch_report rep;
+
+	if (wl->rec.h == NULL)
+		return 0;
+	record_report(&wl->rec, &rep);
+	if ((rep.flags & LAUNCH_REPORT_STARTED) == 0)
+		return -EPROTO;
+	workload_event(wl, EV_STARTED);
+	return 0;
+}
+
+static void
+init_ended(struct ipc_chan *chan, int err, void *ctx)
+{
+	const struct workload *wl = (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
+
+	ipc_chan_done(chan);
+	if (err < 0)
+		launchchan_kill(wl);	/* else ENDED follows */
+}
+
+static const struct ipc_rule init_rules[] = {
+	{ INIT_EV_STARTED, IPC_ST_OPEN, 0, 0, SIZE(launch_report), on_started },
+};
+
+static const struct ipc_conf init_conf = { .rules = init_rules, .nrules = sizeof(init_rules) / sizeof(init_rules[0]),
+	.max_payload = sizeof(struct launch_report), .queue_max = INIT_QUEUE_MAX, .ended = init_ended };
+
+int
+launchchan_init(struct workload *wl, int fd)
+{
+	int r = ipc_chan_init(&wl->init, wl->w->loop, fd, &init_conf);
+
+	if (r == 0)
+		wl->init.state = IPC_ST_OPEN;
+	return r;
+}
+
+/* ---- launcher ---- */
+
+static int
+on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	return ipc_take_hello(chan, msg, IPC_ROLE_LAUNCHER, NULL);
+}
+
+static int
+on_ready(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+
+	memcpy(&w->ready, msg->data, sizeof(w->ready));
+	if (w->ready.tree > LAUNCH_TREE_PIDNS || w->ready.cgroup > 2 || w->ready.pool_count > POOL_MAX ||
+	    !ipc_str_ok(w->ready.build, sizeof(w->ready.build)))
+		return -EPROTO;
+	w->ids.first = w->ready.pool_first;
+	w->ids.count = w->ready.pool_count;
+	w->caps.cgroup = w->ready.cgroup;
+	w->caps.uid_pool = w->ready.pool_count > 0;
+	return 0;
+}
+
+static bool
+is_held(const struct launch_held *held, const struct workerd *w)
+{
+	return launch_held_ok(held, &w->ready) && workload_by_handle(w, held->handle) == NULL;
+}
+
+static int
+on_held(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+	struct launch_held held;
+	int fds[3], r;
+
+	memcpy(&held, msg->data, sizeof(held));
+	if (!is_held(&held, w))
+		return -EPROTO;
+	for (unsigned i = 0; i < 3; i++)
+		fds[i] = ipc_take_fd(msg, i);
+	r = workload_adopt(w, &held, fds);
+	for (int i = 0; i < 3; i++)
+		cleanup_close(&fds[i]);
+	return r;
+}
+
+/* What the journal knows and the launcher does not hold is lost, or has ended under an earlier launcher. */
+static int
+on_held_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+	uint32_t held = 0, lost = 0;
+
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+		held++;
+	for (size_t i = 0; i < w->nfrom_journal; i++) {
+		struct workload *wl = workload_by_handle(w, w->from_journal[i].handle);
+
+		if (wl == NULL)
+			lost++;
+		if (wl == NULL)
+			workload_from_journal(w, &w->from_journal[i]);
+		else
+			wl->journaled_end = w->from_journal[i].type == JOURNAL_ENDED;
+	}
+	free(w->from_journal);
+	w->from_journal = NULL;
+	w->nfrom_journal = 0;
+	w->up = true;
+	log_info("%u workloads taken back, %u from the journal alone", held, lost);
+	privchan_open(w);
+	return 0;
+}
+
+static const char *
+refusal_text(int status)
+{
+	switch (-status) {
+	case EAGAIN:
+		return "no more processes";
+	case EEXIST:
+		return "the launcher still holds a workload of that name";
+	case EMFILE:
+	case ENFILE:
+		return "no more descriptors";
+	default:
+		return strerror(-status);
+	}
+}
+
+static int
+take_process(struct workload *wl, struct ipc_msg *msg)
+{
+	struct launch_held held;
+	_cleanup_close_ int out = ipc_take_fd(msg, 0), init = ipc_take_fd(msg, 1);
+	int r;
+
+	memcpy(&held, msg->data, sizeof(held));
+	if (strcmp(held.handle, wl->info.handle) != 0 || !launch_held_ok(&held, &wl->w->ready))
+		return -EPROTO;
+	wl->held = true;
+	r = launchchan_init(wl, take_fd(&init));
+	return r < 0 ? r : output_open(wl, take_fd(&out));
+}
+
+static int
+on_start_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+	struct workload *wl = w->all.first;
+	char text[208];
+	int r;
+
+	while (wl != NULL && (wl->start_id != msg->hdr.id || wl->start_id == 0))
+		wl = wl->next;
+	if (wl == NULL || (msg->hdr.status == 0) != (msg->nfds == 2 && msg->hdr.len == sizeof(struct launch_held)))
+		return -EPROTO;
+	wl->start_id = 0;
+	if (msg->hdr.status < 0) {
+		snprintf(text, sizeof(text), "launcher: %s", refusal_text(msg->hdr.status));
+		workload_refused(wl, WORK_REFUSED_START_FAILED, text);
+		return 0;
+	}
+	r = take_process(wl, msg);
+	if (r == 0)
+		workload_event(wl, EV_LAUNCHED);
+	return r;
+}
+
+static int
+on_ended(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+	struct launch_ended end;
+	struct launch_report rep = { 0 };
+	struct workload *wl;
+
+	memcpy(&end, msg->data, sizeof(end));
+	wl = ipc_str_ok(end.handle, sizeof(end.handle)) ? workload_by_handle(w, end.handle) : NULL;
+	if (wl == NULL)
+		return -EPROTO;
+	wl->end = end;
+	if (wl->rec.h != NULL)
+		record_report(&wl->rec, &rep);
+	workload_event(wl, wl->state == ST_HELD && wl->naskers > 0 && (rep.flags & LAUNCH_REPORT_FAILED) != 0 ?
+	    EV_FAILED : EV_TREE_GONE);
+	return 0;
+}
+
+static void
+launcher_ended(struct ipc_chan *chan, int err, void *ctx)
+{
+	struct workerd *w = ctx;
+
+	ipc_chan_done(chan);
+	if (err < 0)
+		log_error("launcher's channel: %s", strerror(-err));
+	w->exit_code = 1;
+	loop_stop(w->loop);
+}
+
+static const struct ipc_rule rules[] = {
+	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
+	{ LAUNCH_EV_READY, IPC_ST_OPEN, 0, 0, SIZE(launch_ready), on_ready },
+	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 3, 3, SIZE(launch_held), on_held },
+	{ LAUNCH_EV_HELD_END, IPC_ST_OPEN, 0, 0, 0, 0, on_held_end },
+	{ LAUNCH_ANS_START, IPC_ST_OPEN, 0, 2, 0, sizeof(struct launch_held), on_start_answer },
+	{ LAUNCH_EV_ENDED, IPC_ST_OPEN, 0, 0, SIZE(launch_ended), on_ended },
+};
+
+static struct ipc_conf conf = { .rules = rules, .nrules = sizeof(rules) / sizeof(rules[0]),
+	.max_payload = IPC_MAX_LAUNCH, .queue_max = QUEUE_MAX, .ended = launcher_ended };
+
+int
+launchchan_open(struct workerd *w, int fd)
+{
+	int r;
+
+	conf.ctx = w;
+	r = ipc_chan_init(&w->launcher, w->loop, fd, &conf);
+	return r < 0 ? r : ipc_send_hello(&w->launcher, IPC_ROLE_WORKERD, 0);
+}
+
+int
+launchchan_start(struct workload *wl, const struct launch_start *s, int spec)
+{
+	const int fds[3] = { spec, wl->rec.fd, wl->w->ids.root };
+
+	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, 3, &wl->start_id);
+}
+
+static void
+send_ref(const struct workload *wl, uint16_t type)
+{
+	struct launch_ref ref;
+
+	memcpy(ref.handle, wl->info.handle, sizeof(ref.handle));
+	if (ipc_send(&wl->w->launcher, type, &ref, sizeof(ref)) < 0)
+		log_warn("launcher: cannot send about %s", wl->info.handle);
+}
+
+void
+launchchan_kill(const struct workload *wl)
+{
+	send_ref(wl, LAUNCH_EV_KILL);
+}
+
+void
+launchchan_forget(const struct workload *wl)
+{
+	send_ref(wl, LAUNCH_EV_FORGET);
+}

@@ -1,0 +1,19 @@
+/* workerd's end of the channel to the launcher, and of the init channels of workloads. */
+#ifndef EDGEWARD_WORKERD_LAUNCHCHAN_H
+#define EDGEWARD_WORKERD_LAUNCHCHAN_H
+
+#include "workerd/workerd.h"
+
+/* Takes fd over. When the launcher ends, so do we. */
+int launchchan_open(struct workerd *w, int fd);
+
+/* Asks for a start; spec is the sealed memfd (not owned). EV_LAUNCHED or EV_REFUSED follows. */
+int launchchan_start(struct workload *wl, const struct launch_start *s, int spec);
+
+void launchchan_kill(const struct workload *wl);
+void launchchan_forget(const struct workload *wl);
+
+/* Takes over a workload's init channel. */
+int launchchan_init(struct workload *wl, int fd);
+
+#endif

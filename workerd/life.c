@@ -1,0 +1,328 @@
+#include "workerd/life.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "common/log.h"
+#include "common/monotime.h"
+#include "workerd/control.h"
+#include "workerd/launchchan.h"
+#include "workerd/output.h"
+#include "workerd/workchan.h"
+#include "workerd/workerd.h"
+
+#define DISOWNED_KEEP_MS	30000	/* its end is still told in a running session for so long */
+
+/* ---- time ---- */
+
+static void
+arm(struct workload *wl)
+{
+	const struct record_head *h = wl->rec.h;
+	int64_t when = INT64_MAX;
+
+	if (h != NULL && h->deadline != 0 && wl->state <= ST_RUNNING)
+		when = h->deadline;
+	if (h != NULL && h->grace_end != 0 && h->grace_end < when)
+		when = h->grace_end;
+	loop_timer_set(wl->w->loop, &wl->timer, (monotime_t){ when });
+}
+
+static void
+timer_over(struct loop_timer *timer)
+{
+	struct workload *wl = timer->ctx;
+	struct record_head *h = wl->rec.h;
+	int64_t now = monotime_now().ns;
+
+	if (h->deadline != 0 && h->deadline <= now) {
+		h->deadline = 0;
+		workload_event(wl, EV_TIMEOUT);
+		arm(wl);
+	} else if (h->grace_end != 0 && h->grace_end <= now) {
+		h->grace_end = 0;
+		arm(wl);
+		workload_event(wl, EV_GRACE);
+	} else {
+		arm(wl);
+	}
+}
+
+/* ---- the end ---- */
+
+static void
+outcome_from_status(struct workload *wl, int wstatus)
+{
+	uint32_t flags = wl->rec.h->flags;
+
+	if (WIFEXITED(wstatus)) {
+		wl->info.outcome = WORK_OUTCOME_EXITED;
+		wl->info.exit_code = WEXITSTATUS(wstatus);
+		return;
+	}
+	wl->info.term_signal = WTERMSIG(wstatus);
+	wl->info.outcome = (flags & RECORD_F_TIMEOUT) != 0 ? WORK_OUTCOME_TIMEOUT :
+	    (flags & RECORD_F_CANCEL) != 0 ? WORK_OUTCOME_CANCELLED :
+	    wl->end.oom_kills > 0 && wl->info.term_signal == SIGKILL ? WORK_OUTCOME_LIMIT : WORK_OUTCOME_SIGNALLED;
+}
+
+static void
+failed_text(const struct launch_report *rep, char *buf, size_t size)
+{
+	static const char *const stages[] = { "", "switching to the runner id", "entering the work directory",
+		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec" };
+	uint32_t n = rep->failed.stage;
+
+	snprintf(buf, size, "%s: %s", n > 0 && n < sizeof(stages) / sizeof(stages[0]) ? stages[n] : "starting",
+	    strerror(rep->failed.error));
+}
+
+static void
+set_outcome(struct workload *wl)
+{
+	struct launch_report rep = { 0 };
+	struct record_head *h = wl->rec.h;
+
+	if (h != NULL)
+		record_report(&wl->rec, &rep);
+	if ((rep.flags & LAUNCH_REPORT_EXITED) != 0) {
+		outcome_from_status(wl, rep.exited.wstatus);
+	} else if (h != NULL && (h->flags & (RECORD_F_TIMEOUT | RECORD_F_CANCEL)) != 0) {
+		outcome_from_status(wl, SIGKILL);
+	} else if (wl->end.oom_kills > 0) {
+		wl->info.outcome = WORK_OUTCOME_LIMIT;
+		wl->info.term_signal = SIGKILL;
+	} else {
+		wl->info.outcome = WORK_OUTCOME_LOST;
+		if ((rep.flags & LAUNCH_REPORT_FAILED) != 0)
+			failed_text(&rep, wl->info.error, sizeof(wl->info.error));
+		else if (wl->info.error[0] == '\0')
+			snprintf(wl->info.error, sizeof(wl->info.error), "its init process ended without a report");
+	}
+	if (h != NULL && h->finished_at == 0)
+		h->finished_at = rep.exited.finished_at > 0 ? rep.exited.finished_at : monotime_wall_ns();
+	wl->info.finished_at = h != NULL ? h->finished_at : monotime_wall_ns();
+	wl->info.cpu_ms = wl->end.cpu_ms;
+	wl->info.mem_peak_kb = wl->end.mem_peak_kb;
+	wl->info.io_read = wl->end.io_read;
+	wl->info.io_write = wl->end.io_write;
+}
+
+void
+life_record(const struct workload *wl, enum journal_type type, struct journal_record *ret_rec)
+{
+	*ret_rec = (struct journal_record){ .type = (uint16_t)type, .instance = wl->w->ready.instance,
+		.started_at = wl->info.started_at, .finished_at = wl->info.finished_at, .produced = workload_head(wl),
+		.exit_code = wl->info.exit_code, .term_signal = wl->info.term_signal, .outcome = wl->info.outcome,
+		.flags = wl->info.flags };
+	memcpy(ret_rec->handle, wl->info.handle, sizeof(ret_rec->handle));
+	memcpy(ret_rec->xxh3, wl->info.log_xxh3, sizeof(ret_rec->xxh3));
+}
+
+int
+life_journal(struct workload *wl, enum journal_type type)
+{
+	struct journal_record rec;
+	int r;
+
+	life_record(wl, type, &rec);
+	r = journal_append(&wl->w->journal, &rec);
+	if (r < 0)	/* the record in memory is right; only a launcher that dies now makes it "lost" */
+		log_debug("journal: %s", strerror(-r));
+	return r;
+}
+
+static void
+finish(struct workload *wl)
+{
+	set_outcome(wl);
+	if (wl->rec.h != NULL && record_digest(&wl->rec, wl->info.log_xxh3))
+		wl->info.flags |= WORK_F_DIGEST;
+	if (wl->rec.h != NULL) {
+		wl->rec.h->flags |= RECORD_F_FINAL;
+		if ((wl->rec.h->flags & RECORD_F_DISOWNED) != 0)
+			wl->rec.h->grace_end = monotime_add_ms(monotime_now(), DISOWNED_KEEP_MS).ns;
+	}
+	output_close(wl);
+	ipc_chan_done(&wl->init);
+	arm(wl);
+	if (!wl->journaled_end)
+		life_journal(wl, JOURNAL_ENDED);
+	wl->journaled_end = true;
+	workchan_tell(wl);
+	output_send(wl);
+	control_output(wl);
+}
+
+static void
+forget(struct workload *wl)
+{
+	struct workerd *w = wl->w;
+
+	life_journal(wl, JOURNAL_DELIVERED);
+	if (wl->held)
+		launchchan_forget(wl);
+	workchan_gone(wl);
+	workload_free(wl);
+	if (journal_is_long(&w->journal))
+		workload_compact(w);
+}
+
+/* ---- events ---- */
+
+static void
+pass_signal(struct workload *wl, int signo)
+{
+	struct init_signal sig = { .signo = signo };
+
+	if (ipc_send(&wl->init, INIT_EV_SIGNAL, &sig, sizeof(sig)) < 0)
+		launchchan_kill(wl);
+}
+
+static void
+note_run(struct workload *wl)
+{
+	struct launch_report rep;
+
+	if (wl->rec.h == NULL)
+		return;
+	record_report(&wl->rec, &rep);
+	if ((rep.flags & LAUNCH_REPORT_STARTED) == 0)
+		return;
+	wl->info.pid = rep.started.pid;
+	wl->info.started_at = rep.started.started_at;
+	if (wl->rec.h->timeout_s != 0 && wl->rec.h->deadline == 0 && wl->state <= ST_RUNNING)
+		wl->rec.h->deadline = monotime_add_ms(monotime_now(), wl->rec.h->timeout_s * 1000LL).ns;
+}
+
+/* Notes in the record, which a later workerd reads. */
+static void
+mark(struct workload *wl, unsigned actions, int signo)
+{
+	struct record_head *h = wl->rec.h;
+
+	if (h == NULL)
+		return;
+	if ((actions & ACT_CANCEL) != 0)
+		h->flags |= RECORD_F_CANCEL;
+	if ((actions & ACT_MARK_TIMEOUT) != 0)
+		h->flags |= RECORD_F_TIMEOUT;
+	if ((actions & ACT_REMEMBER) != 0 && h->pending_signal != SIGKILL)
+		h->pending_signal = signo;
+	if ((actions & ACT_MARK_DISOWN) != 0 && (h->flags & RECORD_F_DISOWNED) == 0) {
+		h->flags |= RECORD_F_DISOWNED;
+		h->grace_end = monotime_add_ms(monotime_now(), wl->state == ST_ENDED ? DISOWNED_KEEP_MS :
+		    wl->w->conf.work_kill_grace).ns;
+	}
+}
+
+static void
+flush(struct workload *wl)
+{
+	int signo = wl->rec.h != NULL ? wl->rec.h->pending_signal : 0;
+
+	if (signo == SIGKILL)
+		launchchan_kill(wl);
+	else if (signo != 0)
+		pass_signal(wl, signo);
+	if (wl->rec.h != NULL)
+		wl->rec.h->pending_signal = 0;
+}
+
+static void
+act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal, const char *error)
+{
+	mark(wl, actions, signo);
+	if ((actions & ACT_KILL) != 0)
+		launchchan_kill(wl);
+	if ((actions & ACT_SIGNAL) != 0)
+		pass_signal(wl, signo);
+	if ((actions & ACT_FLUSH) != 0)
+		flush(wl);
+	if ((actions & ACT_RUN) != 0) {
+		note_run(wl);
+		workchan_tell(wl);
+		workchan_answer_askers(wl, WORK_OK, "");
+	}
+	arm(wl);
+	if ((actions & ACT_REFUSE) != 0) {
+		wl->w->refused++;
+		workchan_answer_askers(wl, refusal, error);
+	}
+	if ((actions & ACT_FORGET) != 0)
+		forget(wl);
+	else if ((actions & ACT_FINISH) != 0)
+		finish(wl);
+	else if ((actions & ACT_DRAIN) != 0)
+		output_drain(wl);
+}
+
+static void
+event(struct workload *wl, enum event ev, int signo, enum work_refusal refusal, const char *error)
+{
+	struct step step = state_step(wl->state, ev);
+	bool delivered = wl->delivered;
+
+	if ((step.actions & ACT_BAD) != 0)
+		fatal("launcher: event %d for %s in state %d", (int)ev, wl->info.handle, (int)wl->state);
+	wl->w->all.counts[wl->state]--;
+	wl->state = (enum state)step.next;
+	wl->w->all.counts[wl->state]++;
+	act(wl, step.actions, signo, refusal, error);
+	if (delivered && step.next == ST_ENDED && (step.actions & ACT_FINISH) != 0)
+		workload_event(wl, EV_DELIVERED);
+}
+
+void
+workload_event(struct workload *wl, enum event ev)
+{
+	struct launch_report rep;
+	char text[160] = "";
+	enum work_refusal why = WORK_REFUSED_START_FAILED;
+
+	if (ev == EV_FAILED && wl->rec.h != NULL) {
+		record_report(&wl->rec, &rep);
+		failed_text(&rep, text, sizeof(text));
+		if (rep.failed.stage == INIT_STAGE_WORKDIR &&
+		    (rep.failed.error == EXDEV || rep.failed.error == ELOOP || rep.failed.error == ENOTDIR))
+			why = WORK_REFUSED_FORBIDDEN_PATH;
+	}
+	event(wl, ev, ev == EV_DISOWN ? SIGTERM : SIGKILL, why, text);
+}
+
+void
+workload_signal(struct workload *wl, int signo)
+{
+	event(wl, signo == SIGKILL ? EV_KILL : EV_SIGNAL, signo, WORK_OK, "");
+}
+
+void
+workload_refused(struct workload *wl, enum work_refusal refusal, const char *error)
+{
+	event(wl, EV_REFUSED, 0, refusal, error);
+}
+
+void
+life_init(struct workload *wl)
+{
+	loop_timer_init(&wl->timer, timer_over, wl);
+}
+
+void
+life_resume(struct workload *wl)
+{
+	if (wl->rec.h->pending_signal != 0)
+		flush(wl);
+	arm(wl);
+}
+
+void
+life_from_journal(struct workload *wl)
+{
+	if (!wl->journaled_end)
+		life_journal(wl, JOURNAL_ENDED);
+	wl->journaled_end = true;
+}

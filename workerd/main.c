@@ -1,0 +1,199 @@
+/*
+ * workerd: decides about workloads, owns their output and their records. Started by the launcher, which holds their
+ * processes: descriptor 3 is the channel to it, descriptor 4 the listener of workerd.sock.
+ *
+ * What is trusted: configuration and policy (root's files, read before the sandbox closes), the launcher. What is not:
+ * connectd, workinit, every operator's client. On error at start: one line and exit 1. It may be killed at any moment: its
+ * state is in the records, which the launcher hands to the next one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "common/cgroup.h"
+#include "common/log.h"
+#include "common/sandbox.h"
+#include "version.h"
+#include "workerd/control.h"
+#include "workerd/launchchan.h"
+#include "workerd/output.h"
+#include "workerd/privchan.h"
+#include "workerd/sandbox.h"
+#include "workerd/workchan.h"
+
+#define LAUNCHER	3
+#define LISTENER	4
+#define USAGE	"usage: workerd [-nvV] [-c conf] [-p policy] [-r rundir] [-s statedir]\n"
+
+struct options {
+	const char *conf, *policy, *statedir;
+	bool only_check, verbose;
+};
+
+static struct workerd self;
+
+static void
+load(const struct options *o)
+{
+	char err[CONF_ERR_SIZE];
+
+	if (conf_load(&self.conf, o->conf, err) < 0 || policy_load(&self.policy, o->policy, err) < 0)
+		fatal("%s", err);
+	if (self.conf.work_root[0] != '/')
+		fatal("%s: [work] root must be an absolute path", o->conf);
+	log_set_level(o->verbose ? LOG_LEVEL_DEBUG : self.conf.log_level);
+}
+
+/* What is told to the hub of this machine, as far as the kernel can be asked before the sandbox closes. */
+static void
+find_caps(void)
+{
+	struct sysinfo si;
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	self.caps.cpus = cpus > 0 ? (uint32_t)cpus : 1;
+	self.slots = self.conf.work_slots != 0 ? self.conf.work_slots : self.caps.cpus;
+	self.caps.slots = self.slots;
+	if (sysinfo(&si) == 0)
+		self.caps.memory_kb = (uint64_t)si.totalram * si.mem_unit / 1024;
+	self.caps.seccomp = 1;
+	self.caps.landlock_abi = sandbox_landlock_abi();
+	self.caps.user_ns = cgroup_read(AT_FDCWD, "/proc/sys/user/max_user_namespaces", NULL) > 0 &&
+	    (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) < 0 ||
+	    cgroup_read(AT_FDCWD, "/proc/sys/kernel/unprivileged_userns_clone", NULL) > 0);
+	snprintf(self.caps.work_root, sizeof(self.caps.work_root), "%.*s", (int)sizeof(self.caps.work_root) - 1,
+	    self.ids.configured);
+}
+
+static void
+remember(const struct journal_record *rec, void *ctx)
+{
+	struct journal_record *p = reallocarray(self.from_journal, self.nfrom_journal + 1, sizeof(*p));
+
+	if (p == NULL)
+		fatal("out of memory");
+	self.from_journal = p;
+	p[self.nfrom_journal++] = *rec;
+}
+
+static void
+open_directories(const char *statedir)
+{
+	int fd, r = ids_init(&self.ids, self.conf.work_root);
+
+	if (r < 0)
+		fatal("work root %s: %s", self.conf.work_root, strerror(-r));
+	fd = open(statedir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		fatal("state directory %s: %s", statedir, strerror(errno));
+	r = journal_open(&self.journal, fd, remember, NULL);
+	if (r == 1)
+		log_error("%s/journal was damaged: a copy is kept as journal.bad.0, what was good in it goes on", statedir);
+	else if (r < 0)
+		log_error("%s/journal: %s: starts are refused until it can be written", statedir, strerror(-r));
+}
+
+static void
+on_signal(int signo, void *ctx)
+{
+	loop_stop(self.loop);
+}
+
+static void
+open_channels(void)
+{
+	struct stat st;
+	sigset_t mask;
+	int r = loop_new(&self.loop);
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	if (r == 0)
+		r = loop_signals(self.loop, &mask, on_signal, NULL);
+	if (r == 0 && fstat(LISTENER, &st) == 0 && S_ISSOCK(st.st_mode))
+		r = control_open(&self, LISTENER);
+	if (r == 0)
+		r = launchchan_open(&self, LAUNCHER);
+	if (r < 0)
+		fatal("cannot start (the launcher starts me): %s", strerror(-r));
+	output_start(&self);
+}
+
+static void
+run(const struct options *o)
+{
+	struct rlimit nofile;
+	int r;
+
+	umask(077);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
+		nofile.rlim_cur = nofile.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &nofile);
+	}
+	self.since = monotime_now();
+	self.control.fd = -1;
+	open_directories(o->statedir);
+	find_caps();
+	open_channels();
+	r = sandbox_enter(o->statedir);
+	if (r < 0)
+		fatal("sandbox: %s%s", strerror(-r), r == -EPERM ? " (must not run as root)" : "");
+	if (r == 0)
+		log_warn("this kernel has no Landlock: seccomp alone confines workerd");
+	r = loop_run(self.loop);
+	if (r < 0)
+		fatal("event loop: %s", strerror(-r));
+}
+
+int
+main(int argc, char **argv)
+{
+	struct options o = { "/etc/edgeward/edgeward.conf", "/etc/edgeward/policy.conf", "/var/lib/edgeward/workerd",
+		false, false };
+	int opt;
+
+	self.rundir = "/run/edgeward";
+	while ((opt = getopt(argc, argv, "nvVc:p:r:s:")) != -1) {
+		switch (opt) {
+		case 'n': o.only_check = true; break;
+		case 'v': o.verbose = true; break;
+		case 'V': return puts("workerd " EDGEWARD_VERSION) < 0;
+		case 'c': o.conf = optarg; break;
+		case 'p': o.policy = optarg; break;
+		case 'r': self.rundir = optarg; break;
+		case 's': o.statedir = optarg; break;
+		default:
+			fputs(USAGE, stderr);
+			return 2;
+		}
+	}
+	if (optind != argc) {
+		fputs(USAGE, stderr);
+		return 2;
+	}
+	log_init("workerd", o.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+	load(&o);
+	if (o.only_check)
+		return 0;
+	run(&o);
+	privchan_done(&self);
+	workchan_done(&self);
+	control_done(&self);
+	workloads_done(&self);
+	record_spares_done(&self.spares);
+	journal_close(&self.journal);
+	ipc_chan_done(&self.launcher);
+	loop_free(self.loop);
+	return self.exit_code;
+}

@@ -1,0 +1,41 @@
+/*
+ * Output of the workloads: pipe to ring, independent of the link; ring to connectd, as far as it has given credit.
+ *
+ * The first bytes are read at once; after a short read the pipe is left alone for a millisecond, so that a chatty program
+ * costs one round a millisecond and not one a line. A full ring leaves the pipe unread or drops its oldest bytes, as
+ * [work] overflow says.
+ */
+#ifndef EDGEWARD_WORKERD_OUTPUT_H
+#define EDGEWARD_WORKERD_OUTPUT_H
+
+#include "workerd/workload.h"
+
+/* Once, before anything else: the time without a session begins now. */
+void output_start(struct workerd *w);
+
+/* Of a new workload. */
+void output_init(struct workload *wl);
+
+/* Takes over the reading end. 0 or -errno (closed then). */
+int output_open(struct workload *wl, int fd);
+void output_close(struct workload *wl);
+
+/* Nothing lives any more: reads what is in the pipe now and no more, then EV_DRAINED. wl may be gone afterwards. */
+void output_drain(struct workload *wl);
+
+void output_sub(struct workload *wl, const struct work_sub *sub);
+void output_credit(struct workload *wl, const struct work_sub *sub);
+/* wl may be gone afterwards. */
+void output_ack(struct workload *wl, uint64_t offset);
+
+/* Sends what one workload has, or all in turn. */
+void output_send(struct workload *wl);
+void output_send_all(struct workerd *w);
+
+/* The session with the hub came or went. */
+void output_session(struct workerd *w, bool up);
+
+/* The work channel is new: nobody is subscribed. */
+void output_reset(struct workerd *w);
+
+#endif

@@ -1,0 +1,362 @@
+#include "workerd/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "proto/ipc/ipc.h"
+
+#define MAGIC		0x6477726465726577ULL
+#define VERSION		1u
+#define RING_MAX	(1ULL << 30)
+#define NO_INTENT	UINT64_MAX
+#define HASH_LAG	32768u		/* bytes that may wait to be hashed: small output is hashed once, at the end */
+#define KEEP		(16u * RECORD_PAGE)	/* pages of the ring a spare keeps */
+
+static uint64_t
+ring_size(uint64_t want)
+{
+	return (want + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
+}
+
+/* Head, ring, and the ring once more. */
+static int
+map(struct record *rec, int fd, uint64_t ring)
+{
+	size_t size = RECORD_PAGE + 2 * (size_t)ring;
+	uint8_t *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	if (mmap(p, RECORD_PAGE + (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(p + RECORD_PAGE + ring, (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+	    RECORD_PAGE) == MAP_FAILED) {
+		int saved = errno;
+
+		munmap(p, size);
+		return -saved;
+	}
+	rec->h = (struct record_head *)(void *)p;
+	rec->ring = p + RECORD_PAGE;
+	return 0;
+}
+
+static void
+unmap(struct record *rec, uint64_t ring)
+{
+	munmap(rec->h, RECORD_PAGE + 2 * (size_t)ring);
+	rec->h = NULL;
+	rec->ring = NULL;
+}
+
+static int
+make(uint64_t ring, struct record *rec)
+{
+	_cleanup_close_ int fd = memfd_create("record", MFD_CLOEXEC);
+	int r;
+
+	if (fd < 0 || ftruncate(fd, (off_t)(RECORD_PAGE + ring)) < 0)
+		return -errno;
+	r = map(rec, fd, ring);
+	if (r == 0)
+		rec->fd = take_fd(&fd);
+	return r;
+}
+
+int
+record_new(struct record_spares *spares, const char *handle, uint64_t ring, struct record *ret_rec)
+{
+	struct record rec = { .fd = -1 };
+	int r = 0;
+
+	ring = ring_size(ring);
+	if (spares->n > 0)
+		rec = spares->spare[--spares->n];
+	else
+		r = make(ring, &rec);
+	if (r < 0)
+		return r;
+	memset(rec.h, 0, sizeof(*rec.h));
+	memset((uint8_t *)rec.h + LAUNCH_REPORT_OFFSET, 0, sizeof(struct launch_report));
+	rec.h->version = VERSION;
+	rec.h->digest_version = XXH_versionNumber();
+	rec.h->ring = ring;
+	memcpy(rec.h->handle, handle, strnlen(handle, sizeof(rec.h->handle) - 1));
+	rec.h->intent_head = NO_INTENT;
+	XXH3_128bits_reset(&rec.h->digest[0].state);
+	rec.h->magic = MAGIC;
+	*ret_rec = rec;
+	return 0;
+}
+
+static bool
+output_ok(const struct record_head *h)
+{
+	uint64_t held = h->head - h->tail;
+
+	return h->tail <= h->head && held <= h->ring && h->acked <= h->tail && h->digest_now <= 1 &&
+	    h->digest[h->digest_now].offset >= h->tail && h->digest[h->digest_now].offset <= h->head &&
+	    (h->intent_head != h->head || h->intent_len <= h->ring - held) &&
+	    ((h->flags & RECORD_F_TREE_GONE) == 0 || h->drain_to >= h->head);
+}
+
+static bool
+head_ok(const struct record_head *h, const char *handle, uint64_t file_size)
+{
+	return h->magic == MAGIC && h->version == VERSION && h->ring > 0 && h->ring <= RING_MAX &&
+	    h->ring % RECORD_PAGE == 0 && file_size == RECORD_PAGE + h->ring &&
+	    ipc_str_ok(h->handle, sizeof(h->handle)) && strcmp(h->handle, handle) == 0 && output_ok(h);
+}
+
+/* Short reads are moved by splice, whose file position says what was moved; longer ones overwrite a sentinel. */
+static int
+settle(struct record *rec, int pipe)
+{
+	struct record_head *h = rec->h;
+	uint64_t at = h->head % h->ring, moved;
+	int now = 0;
+
+	if (h->intent_head != h->head)
+		return 0;
+	if (h->intent_len < RECORD_SENTINEL) {
+		off_t pos = lseek(rec->fd, 0, SEEK_CUR);
+
+		moved = pos >= 0 ? (uint64_t)pos - RECORD_PAGE - at : UINT64_MAX;
+		if (moved > h->intent_len)
+			return -EBADMSG;
+	} else {
+		if (ioctl(pipe, FIONREAD, &now) < 0)
+			return -errno;
+		moved = now < (int)h->intent_before || memcmp(rec->ring + at + h->intent_len - RECORD_SENTINEL,
+		    h->sentinel, RECORD_SENTINEL) != 0 ? h->intent_len : 0;
+	}
+	h->intent_head = NO_INTENT;
+	h->head += moved;
+	return 0;
+}
+
+int
+record_adopt(int fd, const char *handle, int pipe, struct record *ret_rec)
+{
+	struct record rec = { .fd = fd };
+	struct record_head copy;
+	XXH3_state_t fresh;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (pread(fd, &copy, sizeof(copy), 0) != (ssize_t)sizeof(copy) || !head_ok(&copy, handle, (uint64_t)st.st_size))
+		return -EBADMSG;
+	r = map(&rec, fd, copy.ring);
+	if (r < 0)
+		return r;
+	r = settle(&rec, pipe);
+	if (r < 0) {
+		unmap(&rec, copy.ring);
+		return r;
+	}
+	XXH3_128bits_reset(&fresh);	/* its secret is a pointer into the library of this process */
+	rec.h->digest[0].state.extSecret = rec.h->digest[1].state.extSecret = fresh.extSecret;
+	if (rec.h->digest_version != XXH_versionNumber())
+		rec.h->flags |= RECORD_F_NO_DIGEST;
+	*ret_rec = rec;
+	return 0;
+}
+
+void
+record_free(struct record_spares *spares, struct record *rec)
+{
+	uint64_t ring = rec->h != NULL ? rec->h->ring : 0;
+
+	if (rec->h == NULL)
+		return;
+	if (spares != NULL && spares->n < RECORD_SPARES && (spares->n == 0 || spares->spare[0].h->ring == ring)) {
+		if (rec->h->head > KEEP && ring > KEEP)
+			madvise(rec->ring + KEEP, (size_t)ring - KEEP, MADV_REMOVE);
+		spares->spare[spares->n++] = *rec;
+	} else {
+		unmap(rec, ring);
+		close(rec->fd);
+	}
+	*rec = (struct record){ .fd = -1 };
+}
+
+void
+record_spares_done(struct record_spares *spares)
+{
+	while (spares->n > 0)
+		record_free(NULL, &spares->spare[--spares->n]);
+}
+
+static void
+hash_to(struct record *rec, uint64_t offset)
+{
+	struct record_head *h = rec->h;
+	const struct record_digest *now = &h->digest[h->digest_now];
+	struct record_digest *next = &h->digest[1 - h->digest_now];
+
+	if (offset <= now->offset)
+		return;
+	*next = *now;
+	XXH3_128bits_update(&next->state, rec->ring + now->offset % h->ring, offset - now->offset);
+	next->offset = offset;
+	__atomic_store_n(&h->digest_now, 1 - h->digest_now, __ATOMIC_RELEASE);
+}
+
+/* 16 bytes no workload can foresee. */
+static void
+fresh_sentinel(uint8_t sentinel[RECORD_SENTINEL])
+{
+	static uint64_t seed, counter;
+	XXH128_hash_t v;
+
+	while (seed == 0)
+		if (getrandom(&seed, sizeof(seed), 0) < 0 && errno != EINTR)
+			seed = (uint64_t)(uintptr_t)&v;
+	counter++;
+	v = XXH3_128bits_withSeed(&counter, sizeof(counter), seed);
+	memcpy(sentinel, &v, RECORD_SENTINEL);
+}
+
+/*
+ * Between the intent and the new head the process may die at any instruction. The read is of bytes that are in the pipe, into
+ * pages that are mapped: the kernel does it whole or not at all, and the sentinel at its end tells which.
+ */
+static ssize_t
+read_bulk(struct record *rec, int pipe, size_t len)
+{
+	struct record_head *h = rec->h;
+	uint8_t *to = rec->ring + h->head % h->ring;
+
+	for (size_t i = 0; i < len; i += RECORD_PAGE)
+		*(volatile uint8_t *)(to + i) = 0;
+	fresh_sentinel(h->sentinel);
+	memcpy(to + len - RECORD_SENTINEL, h->sentinel, RECORD_SENTINEL);
+	__atomic_store_n(&h->intent_head, h->head, __ATOMIC_SEQ_CST);
+	return read(pipe, to, len);
+}
+
+static ssize_t
+move_few(struct record *rec, int pipe, size_t len)
+{
+	struct record_head *h = rec->h;
+	uint64_t at = h->head % h->ring;
+
+	if (len > h->ring - at)
+		h->intent_len = (uint32_t)(len = (size_t)(h->ring - at));
+	if (lseek(rec->fd, (off_t)(RECORD_PAGE + at), SEEK_SET) < 0)
+		return -1;
+	__atomic_store_n(&h->intent_head, h->head, __ATOMIC_SEQ_CST);
+	return splice(pipe, NULL, rec->fd, NULL, len, SPLICE_F_NONBLOCK);
+}
+
+ssize_t
+record_fill(struct record *rec, int pipe, size_t max)
+{
+	struct record_head *h = rec->h;
+	size_t room = record_room(rec), len;
+	int there = 0;
+	ssize_t n;
+
+	if (ioctl(pipe, FIONREAD, &there) < 0)
+		return -errno;
+	len = there > 0 ? (size_t)there : 0;
+	len = len < max ? len : max;
+	len = len < room ? len : room;
+	if (len == 0)
+		return 0;
+	h->intent_len = (uint32_t)len;
+	h->intent_before = (uint32_t)there;
+	n = len < RECORD_SENTINEL ? move_few(rec, pipe, len) : read_bulk(rec, pipe, len);
+	if (n <= 0) {
+		int saved = errno;
+
+		__atomic_store_n(&h->intent_head, NO_INTENT, __ATOMIC_SEQ_CST);
+		return n == 0 || saved == EAGAIN || saved == EINTR ? 0 : -saved;
+	}
+	__atomic_store_n(&h->head, h->head + (uint64_t)n, __ATOMIC_SEQ_CST);	/* closes the intent too */
+	if (h->head - h->digest[h->digest_now].offset >= HASH_LAG)
+		hash_to(rec, h->head);
+	return n;
+}
+
+size_t
+record_room(const struct record *rec)
+{
+	return (size_t)(rec->h->ring - (rec->h->head - rec->h->tail));
+}
+
+const uint8_t *
+record_at(const struct record *rec, uint64_t offset)
+{
+	return rec->ring + offset % rec->h->ring;
+}
+
+void
+record_ack(struct record *rec, uint64_t offset)
+{
+	struct record_head *h = rec->h;
+
+	if (offset > h->head)
+		offset = h->head;
+	if (offset <= h->acked)
+		return;
+	if (offset > h->tail) {
+		hash_to(rec, offset);
+		h->tail = offset;
+	}
+	h->acked = offset;
+}
+
+void
+record_drop(struct record *rec, uint64_t offset, uint64_t sent)
+{
+	struct record_head *h = rec->h;
+	uint64_t from = h->tail > sent ? h->tail : sent;
+
+	if (offset > h->head)
+		offset = h->head;
+	if (offset <= h->tail)
+		return;
+	hash_to(rec, offset);
+	h->tail = offset;
+	if (from >= offset)
+		return;
+	if (h->gaps == 0 || h->gap_end != from)
+		h->gaps++;
+	h->gap_end = offset;
+	h->gap_bytes += offset - from;
+}
+
+bool
+record_digest(struct record *rec, uint8_t ret_xxh3[16])
+{
+	XXH128_canonical_t c;
+
+	if ((rec->h->flags & RECORD_F_NO_DIGEST) != 0)
+		return false;
+	hash_to(rec, rec->h->head);
+	XXH128_canonicalFromHash(&c, XXH3_128bits_digest(&rec->h->digest[rec->h->digest_now].state));
+	memcpy(ret_xxh3, c.digest, sizeof(c.digest));
+	return true;
+}
+
+void
+record_report(const struct record *rec, struct launch_report *ret_report)
+{
+	struct launch_report rep;
+
+	memcpy(&rep, (const uint8_t *)rec->h + LAUNCH_REPORT_OFFSET, sizeof(rep));
+	if ((rep.flags & ~(LAUNCH_REPORT_STARTED | LAUNCH_REPORT_FAILED | LAUNCH_REPORT_EXITED)) != 0 ||
+	    ((rep.flags & LAUNCH_REPORT_FAILED) != 0 && rep.flags != LAUNCH_REPORT_FAILED) ||
+	    rep.flags == LAUNCH_REPORT_EXITED)
+		memset(&rep, 0, sizeof(rep));
+	*ret_report = rep;
+}

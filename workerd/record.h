@@ -1,0 +1,112 @@
+/*
+ * The record of one workload: a memfd with a page of state and a ring of output, which the launcher holds too. What is
+ * in it survives a kill -9 of workerd at any instruction; nothing that matters is kept elsewhere.
+ *
+ * Between "read from the pipe" and "written down as read" there is no hole: before each read the intent is noted, and
+ * record_adopt() can tell afterwards whether that read took place (see record_fill).
+ */
+#ifndef EDGEWARD_WORKERD_RECORD_H
+#define EDGEWARD_WORKERD_RECORD_H
+
+#define XXH_STATIC_LINKING_ONLY	/* the size of the digest's state */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <xxhash.h>
+
+#include "proto/ipc/launch.h"
+
+#define RECORD_PAGE	4096u
+#define RECORD_SENTINEL	16u
+
+#define RECORD_F_CANCEL		0x01u	/* a stop was asked for */
+#define RECORD_F_TIMEOUT	0x02u	/* its time was up */
+#define RECORD_F_DISOWNED	0x04u
+#define RECORD_F_FINAL		0x08u	/* the output is complete: head is the total */
+#define RECORD_F_NO_DIGEST	0x10u	/* the digest could not be carried over */
+#define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
+
+struct record_digest {
+	XXH3_state_t state;
+	uint64_t offset;		/* bytes hashed */
+};
+
+/* Page 0 of the memfd. launch_report lies at its end, written by workinit. */
+struct record_head {
+	uint64_t magic;
+	uint32_t version, digest_version;
+	uint64_t ring;			/* bytes, a multiple of the page */
+	char handle[72];
+	uint32_t slot, flags;		/* RECORD_F_* */
+	int64_t accepted_at;		/* CLOCK_REALTIME ns */
+	int64_t finished_at;		/* the same, 0 = not yet */
+	int64_t deadline, grace_end;	/* CLOCK_BOOTTIME ns, 0 = none */
+	uint32_t timeout_s;
+	int32_t pending_signal;		/* asked for before there was anybody to get it */
+	/* the output: bytes [tail, head) are in the ring at offset % ring */
+	uint64_t head, tail;
+	uint64_t acked;			/* durable at the hub */
+	uint64_t drain_to;		/* with TREE_GONE: where reading ends */
+	uint64_t gap_end, gap_bytes;	/* bytes dropped unsent: end of the last gap, their sum */
+	uint32_t gaps, digest_now;	/* which of the two digests counts */
+	/* the read that is under way while intent_head == head */
+	uint64_t intent_head;
+	uint32_t intent_len, intent_before;
+	uint8_t sentinel[RECORD_SENTINEL];
+	struct record_digest digest[2];
+};
+static_assert(sizeof(struct record_head) <= LAUNCH_REPORT_OFFSET, "the report lies behind it");
+
+struct record {
+	int fd;				/* -1 = none */
+	struct record_head *h;
+	uint8_t *ring;			/* mapped twice in a row: any part of it is contiguous */
+};
+
+/* Records that are no longer used, to be used again: a fresh page is the dearest thing in a start. */
+#define RECORD_SPARES	16u
+struct record_spares {
+	struct record spare[RECORD_SPARES];
+	unsigned n;
+};
+
+/* An empty record for handle; 0 or -errno. */
+int record_new(struct record_spares *spares, const char *handle, uint64_t ring, struct record *ret_rec);
+
+/*
+ * Takes over a record that an earlier workerd filled; fd is owned on success. pipe is the output it was reading. Finds out
+ * whether the last read took place. -EBADMSG when it is not a record of that handle.
+ */
+int record_adopt(int fd, const char *handle, int pipe, struct record *ret_rec);
+
+/* Unmaps and closes, or keeps it in spares. The launcher must have been told to forget it first. */
+void record_free(struct record_spares *spares, struct record *rec);
+void record_spares_done(struct record_spares *spares);
+
+/*
+ * Reads up to max bytes that are in the pipe into the ring. Their number; 0 = none there or no room; -errno.
+ * Never blocks, never waits.
+ */
+ssize_t record_fill(struct record *rec, int pipe, size_t max);
+
+/* Bytes that fit. */
+size_t record_room(const struct record *rec);
+
+/* Where the byte at offset lies, which must be in [tail, head]; everything up to head follows. */
+const uint8_t *record_at(const struct record *rec, uint64_t offset);
+
+/* The hub has everything below offset (clamped to what there is): it is freed. */
+void record_ack(struct record *rec, uint64_t offset);
+
+/* Frees the oldest bytes up to offset although the hub has not got them; those from sent on make a gap. */
+void record_drop(struct record *rec, uint64_t offset, uint64_t sent);
+
+/* XXH3-128 of all bytes produced, in canonical form. False when it is not known. */
+bool record_digest(struct record *rec, uint8_t ret_xxh3[16]);
+
+/* A copy of what workinit has said, checked: only known flags, FAILED never with STARTED. */
+void record_report(const struct record *rec, struct launch_report *ret_report);
+
+#endif

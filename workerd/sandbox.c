@@ -1,0 +1,50 @@
+/*
+ * workerd confines itself: no capability, no exec, no fork, no socket but AF_UNIX, and of the file system its state directory.
+ *
+ * Who calls: main(), once, before the first record is taken. What is held open by then stays usable: the work root (for
+ * fstatvfs and looking up owners; openat2 with O_PATH is not a right Landlock knows), the channels, the journal. On error:
+ * main() ends the process.
+ */
+#include "workerd/sandbox.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "common/drop.h"
+#include "common/sandbox.h"
+
+#define CALL(name)	{ .nr = SCMP_SYS(name) }
+
+static const struct sandbox_rule work_rules[] = {
+	/* output: how much waits in a pipe, larger pipes, the exact move of a few bytes */
+	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, FIONREAD) } },
+	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_SETPIPE_SZ) } },
+	CALL(splice),
+	/* records and specs */
+	CALL(memfd_create), CALL(ftruncate), CALL(pwrite64),
+	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
+	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GET_SEALS) } },
+	/* the journal, and owners of work directories */
+	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
+	CALL(renameat2), CALL(unlinkat),
+	/* privhelper's named socket, again after its restart */
+	{ SCMP_SYS(socket), 1, { SANDBOX_EQ(0, AF_UNIX) } },
+	CALL(connect),
+};
+
+int
+sandbox_enter(const char *statedir)
+{
+	const struct sandbox_path paths[] = { { statedir, SANDBOX_READ | SANDBOX_WRITE } };
+	int r = drop_everything(), abi;
+
+	if (r < 0)
+		return r;
+	abi = sandbox_landlock(paths, sizeof(paths) / sizeof(paths[0]));
+	if (abi < 0)
+		return abi;
+	r = sandbox_seccomp(work_rules, sizeof(work_rules) / sizeof(work_rules[0]));
+	return r < 0 ? r : abi;
+}

@@ -1,0 +1,205 @@
+#include "workerd/start.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "common/pool.h"
+#include "workerd/admit.h"
+#include "workerd/launchchan.h"
+#include "workerd/life.h"
+#include "workerd/workchan.h"
+
+#define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 8)
+#define OOM_SCORE_ADJ	200	/* when memory runs out a workload goes before the agent */
+
+static void
+refuse(struct workerd *w, uint32_t id, enum work_refusal refusal, uint32_t flags, const char *error)
+{
+	w->refused++;
+	workchan_answer(w, id, refusal, 0, flags, error);
+}
+
+static enum work_refusal
+check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags)
+{
+	struct admit_now now = { .conf = &w->conf, .policy = &w->policy, .ready = &w->ready, .slots = w->slots,
+		.held = w->all.counts[ST_ACCEPTED] + w->all.counts[ST_HELD] + w->all.counts[ST_RUNNING] +
+		    w->all.counts[ST_DRAINING],
+		.undelivered = w->all.counts[ST_ENDED], .draining = w->journal.drain };
+	struct statvfs st;
+
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+		if (wl->state == ST_ENDED)
+			now.retained += workload_head(wl) - workload_tail(wl);
+	if (fstatvfs(w->ids.root, &st) == 0)
+		admit_free(&st, &now.disk_free, &now.inodes_free);
+	now.disk_was_low = w->disk_was_low;
+	enum work_refusal r = admit(&now, spec, error, ret_flags);
+
+	w->disk_was_low = r == WORK_REFUSED_DISK_LOW;
+	return r;
+}
+
+/* The slot of a directory; somebody who works there already decides. */
+static int
+find_slot(struct workerd *w, const char *top, uint32_t *ret_slot, uint32_t *ret_owner)
+{
+	uint8_t taken[POOL_MAX] = { 0 };
+
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next) {
+		if (wl->rec.h == NULL || wl->state >= ST_ENDED || top[0] == '\0')
+			continue;
+		if (strcmp(wl->top, top) == 0) {
+			*ret_slot = wl->rec.h->slot;
+			return 0;
+		}
+		taken[wl->rec.h->slot % POOL_MAX] = 1;
+	}
+	return ids_slot(&w->ids, top, taken, ret_slot, ret_owner);
+}
+
+static enum work_refusal
+choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208])
+{
+	char path[WORK_DIR_SIZE], quoted[LOG_QUOTE_SIZE];
+	uint32_t owner = 0;
+	int r = ids_clean(&w->ids, spec->work_dir, path);
+
+	log_quote(quoted, sizeof(quoted), spec->work_dir, strlen(spec->work_dir));
+	if (r == 0)
+		r = ids_top(path, top);
+	if (r == 0)
+		r = find_slot(w, top, ret_slot, &owner);
+	switch (r) {
+	case 0:
+		snprintf(spec->work_dir, sizeof(spec->work_dir), "%s", path);
+		return WORK_OK;
+	case -EUSERS:
+		snprintf(error, 208, "no runner id is free for %s: all %u belong to other directories; remove one under %.60s",
+		    quoted, w->ready.pool_count, w->ids.configured);
+		return WORK_REFUSED_POLICY;
+	case -EACCES:
+		snprintf(error, 208, "work directory %s belongs to uid %u, which is no runner id; give it to one or remove it",
+		    quoted, owner);
+		return WORK_REFUSED_FORBIDDEN_PATH;
+	case -ENAMETOOLONG:
+		snprintf(error, 208, "work directory %s: a name is too long", quoted);
+		return WORK_REFUSED_BAD_SPEC;
+	case -EXDEV:
+	case -ELOOP:
+	case -ENOTDIR:
+		snprintf(error, 208, "work directory %s is outside %.60s or no directory", quoted, w->ids.configured);
+		return WORK_REFUSED_FORBIDDEN_PATH;
+	default:
+		snprintf(error, 208, "work directory %s: %s", quoted, strerror(-r));
+		return WORK_REFUSED_START_FAILED;
+	}
+}
+
+/* What workinit will read: the spec with the cleaned directory and, where none was sent, the device's environment. */
+static int
+make_spec(struct workerd *w, struct work_spec *spec)
+{
+	static const char *const fixed[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"USER=edgeward-run", "LOGNAME=edgeward-run", "SHELL=/bin/sh", "LANG=C.UTF-8", "TMPDIR=/tmp" };
+	static uint8_t buf[WORK_SPEC_MAX];
+	char home[HOME_SIZE];
+	struct work_str env[sizeof(fixed) / sizeof(fixed[0]) + 1];
+	struct work_spec out = *spec;
+	size_t len;
+	int r;
+
+	if (!spec->env_given) {
+		snprintf(home, sizeof(home), "HOME=%s%s%s", w->ids.real, spec->work_dir[0] != '\0' ? "/" : "",
+		    spec->work_dir);
+		env[out.envc++] = (struct work_str){ home, strlen(home) };
+		for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+			env[out.envc++] = (struct work_str){ fixed[i], strlen(fixed[i]) };
+		out.env_given = true;
+		out.env = env;
+	}
+	r = work_spec_encode(&out, buf, sizeof(buf), &len);
+	if (r == 0) {
+		r = fd_sealed_memfd("spec", buf, len);
+		explicit_bzero(buf, len);	/* the environment may hold secrets */
+	}
+	return r;
+}
+
+static bool
+known(struct workerd *w, const struct work_spec *spec, uint32_t id)
+{
+	struct workload *wl = workload_by_handle(w, spec->handle);
+
+	if (wl == NULL && journal_seen(&w->journal, spec->handle)) {
+		refuse(w, id, WORK_REFUSED_START_FAILED, 0, "this handle was used before; what it started has ended and its "
+		    "result was delivered");
+		return true;
+	}
+	if (wl == NULL)
+		return false;
+	if (wl->state <= ST_HELD && wl->naskers < WORKLOAD_ASKERS) {
+		wl->askers[wl->naskers++] = id;
+		return true;
+	}
+	workchan_tell(wl);
+	workchan_answer(w, id, WORK_OK, wl->info.wid, 0, "");
+	return true;
+}
+
+/* Everything is decided: note it, then ask the launcher. 0 or -errno; wl is the caller's to free then. */
+static int
+launch(struct workload *wl, struct work_spec *spec, uint32_t slot)
+{
+	struct launch_start s = { .slot = slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
+		.cpu_millis = spec->cpu_millis, .oom_score_adj = OOM_SCORE_ADJ };
+	_cleanup_close_ int fd = make_spec(wl->w, spec);
+	int r = fd < 0 ? fd : record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
+
+	if (r < 0)
+		return r;
+	wl->rec.h->slot = slot;
+	wl->rec.h->timeout_s = spec->timeout_s;
+	wl->rec.h->accepted_at = monotime_wall_ns();
+	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
+	r = life_journal(wl, JOURNAL_STARTED);
+	return r < 0 ? r : launchchan_start(wl, &s, fd);
+}
+
+void
+workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
+{
+	char error[208] = "", top[IDS_TOP_SIZE] = "";
+	struct workload *wl;
+	uint32_t slot = 0, flags = 0;
+	enum work_refusal refusal;
+	int r;
+
+	if (known(w, spec, id))
+		return;
+	refusal = check_admission(w, spec, error, &flags);
+	if (refusal == WORK_OK)
+		refusal = choose_dir(w, spec, top, &slot, error);
+	if (refusal != WORK_OK) {
+		refuse(w, id, refusal, flags, error);
+		return;
+	}
+	wl = workload_add(w, spec->handle, ST_ACCEPTED);
+	if (wl == NULL)
+		fatal("out of memory");
+	memcpy(wl->top, top, sizeof(wl->top));
+	r = launch(wl, spec, slot);
+	if (r < 0) {
+		snprintf(error, sizeof(error), "cannot start: %s%s", strerror(-r), r == -ENOSPC || r == -EDQUOT ?
+		    " (disk-full: workerd's state directory)" : "");
+		workload_free(wl);
+		refuse(w, id, r == -ENOSPC || r == -EDQUOT ? WORK_REFUSED_DISK_LOW : WORK_REFUSED_START_FAILED, 0, error);
+		return;
+	}
+	wl->askers[wl->naskers++] = id;
+	w->started++;
+}

@@ -1,0 +1,73 @@
+/* What the parts of workerd share: one struct, made in main.c, passed by pointer. */
+#ifndef EDGEWARD_WORKERD_H
+#define EDGEWARD_WORKERD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/conf.h"
+#include "common/ipc.h"
+#include "common/loop.h"
+#include "proto/ipc/launch.h"
+#include "proto/ipc/work.h"
+#include "workerd/ids.h"
+#include "workerd/journal.h"
+#include "workerd/record.h"
+#include "workerd/workload.h"
+
+#define CONTROL_CLIENTS	16u
+
+struct control_client {
+	struct ipc_chan chan;
+	struct workerd *w;
+	struct ipc_hdr waiting;		/* a LOGS request that waits; id 0 = none */
+	uint32_t waits_for;		/* wid */
+	uint64_t waits_from;
+	uint32_t waits_max;
+	bool used;
+};
+
+struct workerd {
+	struct loop *loop;
+	struct conf conf;
+	struct policy policy;
+	const char *rundir;
+	uint32_t slots;
+	struct ids ids;
+	struct work_caps caps;
+	struct workloads all;
+	struct record_spares spares;
+	struct journal journal;
+	struct journal_record *from_journal;	/* read at start, until the launcher has said what it holds */
+	size_t nfrom_journal;
+	bool disk_was_low;
+	monotime_t since;
+	int exit_code;
+
+	/* launchchan.c */
+	struct ipc_chan launcher;
+	struct launch_ready ready;
+	bool up;			/* READY and HELD_END have come */
+
+	/* privchan.c */
+	struct ipc_chan priv;
+	struct loop_timer priv_retry;
+	int64_t priv_delay;
+	int32_t priv_pid;
+
+	/* workchan.c */
+	struct ipc_chan work;
+	uint64_t pair;			/* 0 = no work channel */
+	uint32_t max_data;		/* bytes of output in a record */
+	bool blocked;			/* the socket is full; writable() will be called */
+	bool session;			/* connectd has one with the hub */
+	struct loop_timer overflow;	/* the end of overflow-wait */
+	struct workload *pump_next;	/* whose turn it is to send */
+
+	/* control.c */
+	struct loop_io control;
+	struct control_client clients[CONTROL_CLIENTS];
+	uint64_t started, refused, output_bytes, gap_bytes;	/* since start, for status */
+};
+
+#endif

@@ -1,0 +1,233 @@
+#include "workerd/workload.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "workerd/control.h"
+#include "workerd/launchchan.h"
+#include "workerd/life.h"
+#include "workerd/output.h"
+#include "workerd/workerd.h"
+
+static struct workload **
+wid_chain(struct workerd *w, uint32_t wid)
+{
+	return &w->all.by_wid[wid % WORKLOAD_BUCKETS];
+}
+
+static struct workload **
+handle_chain(struct workerd *w, const char *handle)
+{
+	return &w->all.by_handle[journal_key(handle) % WORKLOAD_BUCKETS];
+}
+
+struct workload *
+workload_by_wid(const struct workerd *w, uint32_t wid)
+{
+	struct workload *wl = w->all.by_wid[wid % WORKLOAD_BUCKETS];
+
+	while (wl != NULL && wl->info.wid != wid)
+		wl = wl->next_wid;
+	return wl;
+}
+
+struct workload *
+workload_by_handle(const struct workerd *w, const char *handle)
+{
+	struct workload *wl = w->all.by_handle[journal_key(handle) % WORKLOAD_BUCKETS];
+
+	while (wl != NULL && strcmp(wl->info.handle, handle) != 0)
+		wl = wl->next_handle;
+	return wl;
+}
+
+struct workload *
+workload_add(struct workerd *w, const char *handle, enum state state)
+{
+	struct workload *wl = calloc(1, sizeof(*wl)), **chain;
+
+	if (wl == NULL)
+		return NULL;
+	wl->w = w;
+	wl->state = state;
+	wl->rec.fd = -1;
+	if (++w->all.last_wid == 0)
+		w->all.last_wid = 1;
+	wl->info.wid = w->all.last_wid;
+	snprintf(wl->info.handle, sizeof(wl->info.handle), "%s", handle);
+	life_init(wl);
+	output_init(wl);
+	wl->prev = w->all.last;
+	if (w->all.last != NULL)
+		w->all.last->next = wl;
+	else
+		w->all.first = wl;
+	w->all.last = wl;
+	chain = wid_chain(w, wl->info.wid);
+	wl->next_wid = *chain;
+	*chain = wl;
+	chain = handle_chain(w, handle);
+	wl->next_handle = *chain;
+	*chain = wl;
+	w->all.counts[state]++;
+	return wl;
+}
+
+static void
+take_out(struct workload *wl)
+{
+	struct workerd *w = wl->w;
+	struct workload **p = wid_chain(w, wl->info.wid);
+
+	while (*p != wl)
+		p = &(*p)->next_wid;
+	*p = wl->next_wid;
+	p = handle_chain(w, wl->info.handle);
+	while (*p != wl)
+		p = &(*p)->next_handle;
+	*p = wl->next_handle;
+	*(wl->prev != NULL ? &wl->prev->next : &w->all.first) = wl->next;
+	*(wl->next != NULL ? &wl->next->prev : &w->all.last) = wl->prev;
+	if (w->pump_next == wl)
+		w->pump_next = wl->next;
+	w->all.counts[wl->state]--;
+}
+
+void
+workload_free(struct workload *wl)
+{
+	struct workerd *w = wl->w;
+
+	take_out(wl);
+	control_gone(wl);
+	loop_timer_del(w->loop, &wl->timer);
+	output_close(wl);
+	ipc_chan_done(&wl->init);
+	record_free(&w->spares, &wl->rec);
+	free(wl);
+}
+
+void
+workloads_done(struct workerd *w)
+{
+	while (w->all.first != NULL)
+		workload_free(w->all.first);
+}
+
+uint64_t
+workload_tail(const struct workload *wl)
+{
+	return wl->rec.h != NULL ? wl->rec.h->tail : wl->info.produced;
+}
+
+uint64_t
+workload_head(const struct workload *wl)
+{
+	return wl->rec.h != NULL ? wl->rec.h->head : wl->info.produced;
+}
+
+void
+workload_info(const struct workload *wl, struct work_workload *ret_info)
+{
+	*ret_info = wl->info;
+	ret_info->state = wl->state <= ST_HELD ? WORK_PENDING : wl->state == ST_ENDED ? WORK_ENDED : WORK_RUNNING;
+	ret_info->produced = workload_head(wl);
+	ret_info->retained_from = workload_tail(wl);
+	if (wl->rec.h == NULL)
+		return;
+	ret_info->gaps = wl->rec.h->gaps;
+	if ((wl->rec.h->flags & RECORD_F_DISOWNED) != 0)
+		ret_info->flags |= WORK_F_DISOWNED;
+}
+
+/* A damaged record, or none: what remains is that it ends, and that nobody knows how. */
+static void
+adopt_damaged(struct workload *wl, int fds[3])
+{
+	snprintf(wl->info.error, sizeof(wl->info.error), "its record was damaged");
+	log_error("record of %s is damaged: the workload is ended", wl->info.handle);
+	for (int i = 0; i < 3; i++)
+		cleanup_close(&fds[i]);
+	launchchan_kill(wl);
+}
+
+int
+workload_adopt(struct workerd *w, const struct launch_held *held, int fds[3])
+{
+	struct workload *wl = workload_add(w, held->handle, ST_HELD);
+	struct launch_report rep;
+	int r;
+
+	if (wl == NULL)
+		return -ENOMEM;
+	wl->held = true;
+	wl->delivered = journal_seen(&w->journal, held->handle);
+	r = record_adopt(fds[2], held->handle, fds[0], &wl->rec);
+	if (r == -EBADMSG) {
+		adopt_damaged(wl, fds);
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	fds[2] = -1;
+	r = launchchan_init(wl, take_fd(&fds[1]));
+	if (r == 0)
+		r = output_open(wl, take_fd(&fds[0]));
+	if (r < 0)
+		return r;
+	record_report(&wl->rec, &rep);
+	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0)
+		workload_event(wl, EV_STARTED);
+	life_resume(wl);
+	return 0;
+}
+
+static enum work_outcome
+outcome_of(const struct journal_record *rec)
+{
+	return rec->type == JOURNAL_ENDED ? (enum work_outcome)rec->outcome : WORK_OUTCOME_LOST;
+}
+
+void
+workload_from_journal(struct workerd *w, const struct journal_record *rec)
+{
+	struct workload *wl = workload_add(w, rec->handle, ST_ENDED);
+
+	if (wl == NULL)
+		return;
+	wl->journaled_end = rec->type == JOURNAL_ENDED;
+	wl->info.outcome = (uint8_t)outcome_of(rec);
+	wl->info.started_at = rec->started_at;
+	wl->info.finished_at = rec->finished_at != 0 ? rec->finished_at : monotime_wall_ns();
+	wl->info.produced = rec->produced;
+	wl->info.exit_code = rec->exit_code;
+	wl->info.term_signal = rec->term_signal;
+	wl->info.flags = rec->flags & (WORK_F_DIGEST | WORK_F_DISOWNED);
+	memcpy(wl->info.log_xxh3, rec->xxh3, sizeof(wl->info.log_xxh3));
+	wl->info.gaps = rec->produced > 0;
+	snprintf(wl->info.error, sizeof(wl->info.error), "%s", rec->type == JOURNAL_ENDED ?
+	    "its output was lost when the launcher or the device was restarted" :
+	    "lost: the launcher or the device was restarted");
+	life_from_journal(wl);
+}
+
+int
+workload_compact(struct workerd *w)
+{
+	size_t n = 0, size = 0;
+	_cleanup_free_ struct journal_record *recs = NULL;
+
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+		size++;
+	recs = calloc(size + 1, sizeof(*recs));
+	if (recs == NULL)
+		return -ENOMEM;
+	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+		life_record(wl, wl->state == ST_ENDED ? JOURNAL_ENDED : JOURNAL_STARTED, &recs[n++]);
+	return journal_rewrite(&w->journal, recs, n);
+}

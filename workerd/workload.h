@@ -1,0 +1,81 @@
+/* One workload and the table of all of them. What happens to it, and what follows, is in life.h. */
+#ifndef EDGEWARD_WORKERD_WORKLOAD_H
+#define EDGEWARD_WORKERD_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/ipc.h"
+#include "common/loop.h"
+#include "proto/ipc/launch.h"
+#include "proto/ipc/work.h"
+#include "workerd/ids.h"
+#include "workerd/record.h"
+#include "workerd/state.h"
+
+struct workerd;
+struct journal_record;
+
+#define WORKLOAD_ASKERS	4u
+#define WORKLOAD_BUCKETS 256u
+
+struct workload {
+	struct workerd *w;
+	struct workload *next, *prev;			/* all, oldest first */
+	struct workload *next_wid, *next_handle;	/* chains of the two tables */
+	enum state state;
+	struct work_workload info;	/* as connectd is told; produced and retained_from are filled when it is */
+	char top[IDS_TOP_SIZE];		/* top-level directory, for the choice of ids */
+	struct record rec;		/* h NULL: known from the journal alone, or damaged */
+	bool held;			/* the launcher has it */
+	bool delivered;			/* the hub has the end already: forget it as soon as the launcher says it has ended */
+	bool journaled_end;
+	uint32_t start_id;		/* of the request to the launcher, 0 = none under way */
+	struct launch_ended end;	/* valid from DRAINING on */
+	struct ipc_chan init;
+	struct loop_timer timer;	/* deadline, or the end of the grace */
+	uint32_t askers[WORKLOAD_ASKERS];	/* ids of START requests of this work channel that wait */
+	unsigned naskers;
+
+	/* output.c */
+	int pipe;			/* -1 = closed */
+	struct loop_io pipe_io;
+	struct loop_timer pipe_timer;	/* the pipe is left alone until then */
+	bool pipe_large, full;		/* grown; the ring is full and nothing may be dropped */
+	bool subscribed, end_sent;
+	uint32_t epoch;
+	uint64_t cursor, limit;		/* next byte to send, first that may not be sent */
+};
+
+struct workloads {
+	struct workload *first, *last;
+	struct workload *by_wid[WORKLOAD_BUCKETS], *by_handle[WORKLOAD_BUCKETS];
+	uint32_t last_wid;
+	uint32_t counts[STATES];
+};
+
+/* A new one in the table, without a record. NULL = no memory. */
+struct workload *workload_add(struct workerd *w, const char *handle, enum state state);
+struct workload *workload_by_wid(const struct workerd *w, uint32_t wid);
+struct workload *workload_by_handle(const struct workerd *w, const char *handle);
+
+/* From what the launcher handed back. Takes fds[3]: output, init channel, record. */
+int workload_adopt(struct workerd *w, const struct launch_held *held, int fds[3]);
+
+/* One whose launcher is gone: known from the journal. */
+void workload_from_journal(struct workerd *w, const struct journal_record *rec);
+
+/* Its state as connectd and edgectl are told. */
+void workload_info(const struct workload *wl, struct work_workload *ret_info);
+
+/* The offsets of its output: first byte held, end. */
+uint64_t workload_tail(const struct workload *wl);
+uint64_t workload_head(const struct workload *wl);
+
+/* Rewrites the journal to what is known now. */
+int workload_compact(struct workerd *w);
+
+void workload_free(struct workload *wl);
+void workloads_done(struct workerd *w);
+
+#endif
