@@ -1,0 +1,324 @@
+#!/usr/bin/python3
+"""Checks what a compiler does not: who includes and links what, sizes, calls with one place, descriptors, manual pages.
+
+    tests/lint/lint.py [--build DIR] [CHECK ...]
+
+Without names every check runs. A check that cannot run says "skipped: why"; it never passes silently. Exit code 1 when a
+check found something. rules.py holds the rules.
+"""
+import argparse
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+
+import rules
+
+TOP = os.environ.get("LINT_TOP") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDERS = ["common", "proto", "privhelper", "connectd", "workerd", "edgectl", "hub", "packaging"]
+
+
+class Skipped(Exception):
+    pass
+
+
+def files(*tops, ends=(".c", ".h")):
+    """Paths from the top, sorted. Build directories are none of ours."""
+    found = []
+    for top in tops:
+        for where, dirs, names in os.walk(os.path.join(TOP, top)):
+            dirs[:] = [d for d in dirs if not d.startswith((".", "build", "__pycache__"))]
+            found += [os.path.relpath(os.path.join(where, n), TOP) for n in names if n.endswith(ends)]
+    return sorted(found)
+
+
+def read(path):
+    with open(os.path.join(TOP, path), encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
+def code(text):
+    """The text with comments and the inside of strings blanked, line numbers kept."""
+    def blank(m):
+        s = m.group(0)
+        if s.startswith(('"', "'")):
+            return s[0] + " " * (len(s) - 2) + s[-1]
+        return re.sub(r"[^\n]", " ", s)
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text, flags=re.S)
+
+
+def line_of(text, pos):
+    return text.count("\n", 0, pos) + 1
+
+
+def matches(pattern, path, text, allowed, why):
+    if path in allowed:
+        return []
+    return [f"{path}:{line_of(text, m.start())}: {m.group(0).strip()}: {why}" for m in re.finditer(pattern, text)]
+
+
+def folder_of(path):
+    """The longest key of the include rule that path is in."""
+    return max((k for k in rules.INCLUDES if path.startswith(k + "/")), key=len, default=None)
+
+
+def check_includes(_args):
+    bad = []
+    for path in files(*FOLDERS):
+        allowed = rules.INCLUDES[folder_of(path)]
+        for m in re.finditer(r'^\s*#\s*include\s+"([^"]+)"', read(path), re.M):
+            name = m.group(1)
+            if name == "version.h" or any(name == a or a.endswith("/") and name.startswith(a) for a in allowed):
+                continue
+            bad.append(f"{path}:{line_of(read(path), m.start())}: may not include {name}")
+    return bad
+
+
+def check_needed(args):
+    if args.build is None or not os.path.isdir(args.build):
+        raise Skipped("no build directory was given")
+    if shutil.which("readelf") is None:
+        raise Skipped("no readelf")
+    bad, seen = [], 0
+    for exe, allowed in rules.NEEDED.items():
+        path = os.path.join(args.build, exe)
+        if not os.path.exists(path):
+            print(f"  skipped: {exe} is not built")
+            continue
+        seen += 1
+        out = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+        for lib in re.findall(r"NEEDED.*\[([^\]]+)\]", out):
+            name = re.sub(r"(-[\d.]+)?\.so.*", "", lib)
+            if name not in allowed | rules.RUNTIME:
+                bad.append(f"{exe}: is linked with {lib}")
+    if seen == 0:
+        raise Skipped("nothing is built")
+    return bad
+
+
+def functions(path):
+    """(name, lines) of every function: closing brace line - name line + 1, as ctags counts it."""
+    out = subprocess.run(["ctags", "-f", "-", "--fields=+ne", "--kinds-C=f", "--languages=C", os.path.join(TOP, path)],
+                         capture_output=True, text=True, check=True).stdout
+    found = []
+    for line in out.splitlines():
+        m = re.match(r"(\w+)\t.*\tline:(\d+)\b.*\tend:(\d+)", line)
+        if m and m.group(1) != "LOG_FUNCTION":    # a macro that makes functions
+            found.append((m.group(1), int(m.group(3)) - int(m.group(2)) + 1))
+    return found
+
+
+def check_sizes(_args):
+    bad = []
+    for path in files(*FOLDERS):
+        lines = read(path).count("\n")
+        limit = rules.HEADER_MAX if path.endswith(".h") else rules.FILE_MAX
+        if lines > limit:
+            bad.append(f"{path}: {lines} lines, at most {limit}")
+    for folder, (limit, without) in rules.FOLDER_MAX.items():
+        total = sum(read(p).count("\n") for p in files(folder, ends=(".c",)) if os.path.basename(p) not in without)
+        if total > limit:
+            bad.append(f"{folder}: {total} lines of .c, at most {limit}")
+    return bad
+
+
+def check_functions(_args):
+    version = subprocess.run(["ctags", "--version"], capture_output=True, text=True, check=False) if shutil.which("ctags") else None
+    if version is None or "Universal Ctags" not in version.stdout:
+        raise Skipped("no universal-ctags")
+    bad, lengths = [], []
+    sources = files(*FOLDERS, ends=(".c",))
+    if not sources:
+        raise Skipped("no sources")
+    for path in sources:
+        for name, lines in functions(path):
+            lengths.append(lines)
+            limit = rules.MAIN_MAX if name == "main" else rules.FUNCTION_MAX
+            if lines > limit:
+                bad.append(f"{path}: {name}() has {lines} lines, at most {limit}")
+    median, p95 = statistics.median(lengths), sorted(lengths)[int(len(lengths) * 0.95)]
+    print(f"  {len(lengths)} functions, median {median:.0f}, p95 {p95}, longest {max(lengths)}")
+    if median > rules.MEDIAN_MAX:
+        bad.append(f"the median function has {median:.0f} lines, at most {rules.MEDIAN_MAX}")
+    if p95 > rules.P95_MAX:
+        bad.append(f"p95 of the functions is {p95} lines, at most {rules.P95_MAX}")
+    return bad
+
+
+def check_calls(_args):
+    bad = []
+    for path in files(*FOLDERS):
+        text = code(read(path))
+        table = list(rules.FORBIDDEN)
+        if path.startswith("privhelper/"):
+            table += rules.FORBIDDEN_PRIVHELPER
+        if path.startswith(("common/", "proto/")):
+            table += rules.FORBIDDEN_LIBRARY
+        if path.startswith("proto/ipc/"):
+            table += rules.FORBIDDEN_PROTO_IPC
+        for pattern, why, allowed in table:
+            # Unfinished business is announced in comments, so that one looks at the whole text.
+            bad += matches(pattern, path, read(path) if "TODO" in pattern else text, allowed, why)
+    return bad
+
+
+def statement(text, pos):
+    """From pos to the end of the call: the closing parenthesis that matches the first one."""
+    depth = 0
+    for i in range(pos, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0 and text[i] == ")":
+            return text[pos:i + 1]
+    return text[pos:]
+
+
+def check_descriptors(_args):
+    """B59: what a child inherits has been decided. close_range before exec is the second lock, this is the first."""
+    bad = []
+    for path in files(*FOLDERS, ends=(".c",)):
+        text = code(read(path))
+        for call, word in rules.CLOEXEC.items():
+            for m in re.finditer(rf"(?<![\w.>]){call}\s*\(", text):
+                args = statement(text, m.start())
+                if word not in args:
+                    bad.append(f"{path}:{line_of(text, m.start())}: {call}() without {word}")
+        for call in rules.NEVER_CLOEXEC:
+            bad += matches(rf"(?<![\w.>]){call}\s*\(", path, text, [], "makes a descriptor that a child inherits")
+    return bad
+
+
+def check_handlers(_args):
+    """B57: signals arrive as events. The only handlers are SIG_IGN and SIG_DFL."""
+    bad = []
+    for path in files(*FOLDERS, ends=(".c",)):
+        text = code(read(path))
+        for m in re.finditer(r"(?<![\w.>])signal\s*\(", text):
+            if not re.search(r"SIG_(IGN|DFL)\s*\)$", statement(text, m.start())):
+                bad.append(f"{path}:{line_of(text, m.start())}: a signal handler; use loop_signals()")
+        for m in re.finditer(r"\.sa_(handler|sigaction)\s*=\s*(\w+)", text):
+            if m.group(2) not in ("SIG_IGN", "SIG_DFL"):
+                bad.append(f"{path}:{line_of(text, m.start())}: a signal handler; use loop_signals()")
+    return bad
+
+
+def check_headers(_args):
+    """Every file opens with its design, every header has its guard."""
+    bad = []
+    for path in files(*FOLDERS):
+        text = read(path)
+        if path.endswith(".h"):
+            if not re.match(r"/\*.*?\*/\n#ifndef (EDGEWARD_\w+_H)\n#define \1\n", text, re.S):
+                bad.append(f"{path}: does not open with a comment and its guard")
+        elif not text.startswith("/*") and not os.path.exists(os.path.join(TOP, path[:-1] + "h")):
+            bad.append(f"{path}: has no header, so it must open with what it is for")
+    for path in files("privhelper", ends=(".c",)):
+        head = read(path).split("*/")[0]
+        bad += [f'{path}: its head lacks "{w}"' for w in ("Who calls", "What is trusted", "On error") if w.lower() not in head.lower()]
+    return bad
+
+
+def tracked():
+    if shutil.which("git") is None or not os.path.exists(os.path.join(TOP, ".git")):
+        raise Skipped("not a git checkout")
+    out = subprocess.run(["git", "-C", TOP, "-c", "safe.directory=*", "ls-files", "-z"], capture_output=True, check=True).stdout
+    return [p for p in out.decode().split("\0") if p and os.path.isfile(os.path.join(TOP, p))]
+
+
+def check_machine_paths(_args):
+    bad = []
+    for path in tracked():
+        if path == "tests/lint/rules.py":
+            continue
+        bad += matches(rules.MACHINE, path, read(path), [], "a path of one machine")
+    return bad
+
+
+def check_man(_args):
+    pages = files("man", ends=(".1", ".5", ".7", ".8"))
+    if shutil.which("mandoc") is None:
+        raise Skipped("no mandoc")
+    if not pages:
+        raise Skipped("no manual pages")
+    out = subprocess.run(["mandoc", "-Tlint", "-Wstyle", *[os.path.join(TOP, p) for p in pages]], capture_output=True, text=True,
+                         check=False)
+    # "referenced manual not found" is about what is installed here, not about the page.
+    return [line.replace(TOP + "/", "") for line in (out.stdout + out.stderr).splitlines() if "referenced manual not found" not in line]
+
+
+def check_man_keys(_args):
+    """Every configuration key has its place in a manual page, with its default."""
+    bad = []
+    source = read("common/conf.c")
+    for table, page in (("conf_keys", "man/edgeward.conf.5"), ("policy_keys", "man/policy.conf.5")):
+        body = re.search(rf"{table}\[\] = \{{(.*?)^\}};", source, re.S | re.M).group(1)
+        text = read(page) if os.path.exists(os.path.join(TOP, page)) else ""
+        keys = re.findall(r'\{ "([^"]+)", "([^"]+)", .*"([^"]*)" \}', body)
+        if not keys:
+            bad.append(f"{table}: no keys found, the pattern of this check is out of date")
+        for section, key, default in keys:
+            entry = re.search(rf"^\.It Cm {re.escape(key)}\b(.*?)(?=^\.It |^\.El|\Z)", text, re.S | re.M)
+            if entry is None:
+                bad.append(f"{page}: lacks [{section}] {key}")
+            elif default != "" and default not in entry.group(1):
+                bad.append(f"{page}: {key} does not name its default {default}")
+    return bad
+
+
+def check_units(_args):
+    units = files("packaging/systemd", ends=(".service", ".socket", ".path"))
+    bad = []
+    if not units:
+        raise Skipped("no units")
+    for path in units:
+        text = read(path)
+        if path.endswith(".service"):
+            bad += [f"{path}: lacks {key}=" for key in ("StartLimitIntervalSec", "LogRateLimitIntervalSec", "LogRateLimitBurst",
+                                                       "Restart", "NoNewPrivileges") if f"\n{key}=" not in text]
+        if re.search(r"(?i)(token|secret|password|credential)\s*=\s*\S", text):
+            bad.append(f"{path}: a secret has no place in a unit")
+    return bad
+
+
+def check_format(args):
+    """Only told, never failed on: clang-format breaks lines in other places than people do."""
+    if shutil.which("clang-format") is None:
+        raise Skipped("no clang-format")
+    if not args.format:
+        raise Skipped("told with --format only")
+    out = subprocess.run(["clang-format", "--dry-run", *[os.path.join(TOP, p) for p in files(*FOLDERS)]], capture_output=True, text=True,
+                         check=False)
+    count = len(re.findall(r"code should be clang-formatted", out.stderr))
+    print(f"  clang-format would change {count} places")
+    return []
+
+
+CHECKS = {name.removeprefix("check_").replace("_", "-"): f for name, f in sorted(globals().items()) if name.startswith("check_")}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build")
+    parser.add_argument("--format", action="store_true")
+    parser.add_argument("checks", nargs="*", choices=[[], *CHECKS])
+    args = parser.parse_args()
+    failed = skipped = 0
+    for name in args.checks or CHECKS:
+        print(f"{name}:")
+        try:
+            bad = CHECKS[name](args)
+        except Skipped as why:
+            print(f"  skipped: {why}")
+            skipped += 1
+            continue
+        for line in bad:
+            print("  " + line)
+        failed += bool(bad)
+    if skipped == len(args.checks or CHECKS):
+        return 77       # meson shows it as skipped
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The rules of lint.py that are data. A reason stands beside each exception."""
+
+# Which headers in quotes a folder may include. A trailing slash means everything below; version.h is the build's.
+PROCESS_COMMON = ["common/", "proto/ipc/"]
+INCLUDES = {
+    # What root runs stays small and knows nothing of configuration or hub formats.
+    "privhelper": ["privhelper/", "proto/ipc/", *[f"common/{n}.h" for n in (
+        "ipc", "log", "cleanup", "fdutil", "drop", "sandbox", "monotime",
+        "loop",       # under ipc
+        "notify",     # READY=1
+        "parse")]],   # its two numbers on the command line
+    # The launcher is an executable of its own: its compromise equals root.
+    "workerd/launcher": ["workerd/launcher/", *PROCESS_COMMON],
+    "workerd": ["workerd/", *PROCESS_COMMON],
+    "connectd": ["connectd/", "common/", "proto/"],
+    "edgectl": ["edgectl/", *PROCESS_COMMON],
+    "hub": ["hub/", "common/", "proto/"],
+    "packaging": ["packaging/", "common/"],
+    "common": ["common/", "proto/ipc/"],
+    "proto/ipc": ["proto/ipc/"],
+    "proto/hub": ["proto/hub/", "proto/ipc/"],
+}
+
+# Libraries an executable may be linked with, besides libc and the C runtime. Path in the build directory.
+NEEDED = {
+    "privhelper/privhelper": {"libcap", "libseccomp", "libmd"},
+    "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
+    "workerd/launcher/launcher": {"libcap", "libseccomp"},
+    "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
+    "edgectl/edgectl": {"libyajl"},
+    "hub/edgehub": {"libssl", "libcrypto", "libwslay", "libyajl", "libsqlite3", "libxxhash"},
+    "packaging/run-foreground": {"libcap", "libinih"},
+}
+RUNTIME = {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64", "libgcc_s", "libpthread", "libdl", "librt",
+           "libasan", "libubsan", "libtsan", "liblsan"}
+
+# Lines. Aims stand in CONTRIBUTING.md; these are the bounds.
+FILE_MAX = 600
+HEADER_MAX = 250
+FUNCTION_MAX = 80
+MAIN_MAX = 100
+# Of .c in a folder: the bound, and the files that do not count.
+FOLDER_MAX = {
+    "privhelper": (800, []),
+    "workerd/launcher": (500, ["workinit.c"]),      # workinit is a process of its own and holds no capability
+}
+MEDIAN_MAX = 16
+P95_MAX = 45
+
+# Calls nobody makes, with the reason; and those that have their one place.
+FORBIDDEN = [
+    (r"\bgoto\b", "ownership is by scope (common/cleanup.h)", []),
+    (r"\b(atoi|atol|atoll|strtol|strtoll|strtoul|strtoull|strtod)\s*\(", "common/parse.h reads numbers", []),
+    (r"\b(sprintf|vsprintf|strcpy|strcat|gets|strtok|alloca)\s*\(", "unbounded", []),
+    (r"\b(system|popen)\s*\(", "no shell", []),
+    (r"\b(getaddrinfo|gethostbyname)\s*\(", "cannot run under a tight filter; c-ares does it", []),
+    (r"\b(gettimeofday|ftime)\s*\(|(?<![_\w.>])time\s*\(", "time has a type: common/monotime.h", []),
+    (r"\bCLOCK_REALTIME\b", "every deadline is on CLOCK_BOOTTIME", [
+        "common/monotime.c",        # the one place that reads the wall clock
+        "connectd/netwatch.c",      # TFD_TIMER_CANCEL_ON_SET: to hear of a set clock
+    ]),
+    (r"(?<![\w.>])connect\s*\(", "one file dials; the others are local sockets", [
+        "connectd/race.c", "common/ipc.c", "common/notify.c"]),
+    (r"\b(FIXME|XXX|TODO)\b", "no unfinished business", []),
+]
+# A root-run program never changes owner or mode by a path others can change (B89).
+FORBIDDEN_PRIVHELPER = [
+    (r"(?<!f)\b(chown|lchown|chmod|setxattr|utimes|mount|unlink|rename)\s*\(", "by descriptor only", []),
+    (r"\bexec[lv]\w*\s*\(|\bfork\s*\(", "executes nothing", []),
+    (r"(?<![\w.])open(at2?)?\s*\(", "opens nothing after start", []),
+]
+# Library code never logs: the handler that knows the context does, once.
+FORBIDDEN_LIBRARY = [
+    (r"\b(log_(debug|info|warn|error)|fatal)\s*\(", "library code returns -errno", ["common/log.c", "common/log.h"]),
+    (r"\b(printf|puts|perror|err|warn)x?\s*\(", "library code prints nothing", []),
+]
+FORBIDDEN_PROTO_IPC = [(r"\b(malloc|calloc|realloc|free)\s*\(", "proto/ipc allocates nothing", [])]
+
+# B59: a descriptor is born close-on-exec. Calls that make one, and the word that must stand in the same statement.
+CLOEXEC = {
+    "open": "O_CLOEXEC", "openat": "O_CLOEXEC", "socket": "SOCK_CLOEXEC", "socketpair": "SOCK_CLOEXEC", "accept4": "SOCK_CLOEXEC",
+    "epoll_create1": "EPOLL_CLOEXEC", "timerfd_create": "TFD_CLOEXEC", "signalfd": "SFD_CLOEXEC", "eventfd": "EFD_CLOEXEC",
+    "inotify_init1": "IN_CLOEXEC", "memfd_create": "MFD_CLOEXEC", "pipe2": "O_CLOEXEC", "recvmsg": "MSG_CMSG_CLOEXEC",
+    "dup3": "O_CLOEXEC",
+}
+NEVER_CLOEXEC = ["accept", "dup", "pipe", "epoll_create", "inotify_init", "creat"]
+
+# Paths of a developer's machine have no place in a repository.
+MACHINE = r"/home/[a-z]|/root/[a-z]+/|/work/(main|wt|shared|notes)|/tmp/bash_jobs"
