@@ -31,7 +31,8 @@ BROKEN = {
                   'static const struct key policy_keys[] = {\n\t{ "work", "start", KEY_BOOL, P(x), 0, 0, NULL, "yes" },\n};\n',
                   "man/policy.conf.5": ".It Cm start\nno default\n"},
                  ["lacks [hub] url", "start does not name its default yes"]),
-    "units": ({"packaging/systemd/a.service": "[Service]\nEnvironment=TOKEN=abc\n"}, ["lacks Restart=", "a secret has no place"]),
+    "units-verify": ({"packaging/systemd/a.service.in": "[Service]\nExecStart=@libexecdir@/x\nNoSuchKey=1\n"}, ["NoSuchKey"]),
+    "units": ({"packaging/systemd/a.service.in": "[Service]\nEnvironment=TOKEN=abc\n"}, ["lacks Restart=", "a secret has no place"]),
 }
 
 
