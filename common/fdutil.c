@@ -70,7 +70,7 @@ fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_
 	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct stat st;
-	size_t len;
+	size_t len = 0;
 	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
