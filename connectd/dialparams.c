@@ -1,3 +1,4 @@
+/* From configuration and environment to what dial.c needs for one attempt. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -19,6 +19,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/monotime.h"
 #include "proto/hub/base64.h"
 
 #define DAY		(24L * 60 * 60)
@@ -225,7 +226,7 @@ make_server(int dirfd, EVP_PKEY *key, EVP_PKEY *ca_key, X509 *ca, const char *sa
 static bool
 server_ok(X509 *cert, EVP_PKEY *key, EVP_PKEY *ca_key, const char *const *names, size_t nnames)
 {
-	time_t limit = time(NULL) + RENEW_BEFORE;
+	time_t limit = (time_t)(monotime_wall_ns() / 1000000000) + RENEW_BEFORE;
 
 	if (cert == NULL || X509_verify(cert, ca_key) != 1 || EVP_PKEY_eq(X509_get0_pubkey(cert), key) != 1 ||
 	    X509_cmp_time(X509_get0_notAfter(cert), &limit) <= 0) {

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "common/ipc.h"
+#include "common/notify.h"
 #include "proto/ipc/launch.h"
 
 /* Low descriptors of a child; the launcher keeps 3 to FD_CHILD_END - 1 occupied, so nothing it opens lands there. */
@@ -26,6 +27,7 @@ struct launcher {
 	bool worker_up, stopping;	/* one has said HELLO since the start; we were told to end */
 	int64_t delay;			/* ms until the next start of workerd */
 	monotime_t worker_since;
+	struct notify notify;
 	struct loop_timer restart;
 	char *worker_argv[16];
 };

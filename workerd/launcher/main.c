@@ -197,6 +197,8 @@ serve(struct launcher *l)
 	l->conf = (struct ipc_conf){ .rules = held_rules, .nrules = held_nrules, .max_payload = IPC_MAX_LAUNCH,
 		.queue_max = QUEUE_MAX, .ctx = l, .ended = channel_ended };
 	l->delay = DELAY_MIN;
+	if (notify_init(&l->notify, l->loop) < 0)
+		log_warn("the service manager's notification socket cannot be used");
 	loop_timer_init(&l->restart, start_worker, l);
 	start_worker(&l->restart);
 	r = loop_run(l->loop);
@@ -218,7 +220,7 @@ main(int argc, char **argv)
 
 	if (readlink("/proc/self/exe", worker, sizeof(worker) - sizeof("/workerd")) > 0 &&
 	    (slash = strrchr(worker, '/')) != NULL)
-		strcpy(slash, "/workerd");
+		memcpy(slash, "/workerd", sizeof("/workerd"));
 	self.worker_argv[0] = worker;
 	while ((opt = getopt(argc, argv, "nvVc:p:r:s:P:w:")) != -1) {
 		static char names[][3] = { "-n", "-v", "-c", "-p", "-r", "-s" };
