@@ -38,6 +38,14 @@ struct dns_query {
 	void *ctx;
 };
 
+static const char *test_server;
+
+void
+dns_set_server(const char *server)
+{
+	test_server = server;
+}
+
 int
 dns_library_init(void)
 {
@@ -180,6 +188,8 @@ ask(struct dns_query *query, const char *host)
 		return -ENOMEM;
 	query->have_channel = true;
 	query->pending = 2;
+	if (test_server != NULL && ares_set_servers_ports_csv(query->channel, test_server) != ARES_SUCCESS)
+		return -EINVAL;
 	for (unsigned i = 0; i < 2; i++) {
 		/* No sorting by probing sockets: the race finds out by connecting. */
 		struct ares_addrinfo_hints hints = { .ai_family = families[i], .ai_flags = ARES_AI_NOSORT };

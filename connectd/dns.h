@@ -30,6 +30,9 @@ int dns_start(struct loop *loop, const char *host, bool ip, bool ip6, uint16_t p
     struct dns_query **ret_query);
 void dns_free(struct dns_query *query);
 
+/* Tests put their own server here ("127.0.0.1:port", kept, not copied); NULL restores resolv.conf. */
+void dns_set_server(const char *server);
+
 /* Once per process, before the first query; not thread-safe. -ENOMEM. */
 int dns_library_init(void);
 void dns_library_done(void);

@@ -52,9 +52,9 @@ struct hubconn {
 	struct loop_timer deadline;	/* upgrade; closing */
 	struct loop_timer soon;		/* later in this turn: flush, ended() */
 	struct loop_timer more;		/* next turn: goes on reading */
-	struct loop_timer stall;	/* write deadline: first a probe, then the verdict */
-	monotime_t backlog_since;
-	uint64_t acked;			/* at the probe */
+	struct loop_timer stall;	/* write deadline: looks for progress while something waits to leave */
+	monotime_t progress_at;
+	uint64_t acked;			/* at progress_at, once probed */
 	bool probed, slow;
 	bool refused;			/* bulk was refused: writable() is owed */
 	bool read_paused;

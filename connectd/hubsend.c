@@ -28,31 +28,35 @@ mind_backlog(struct hubconn *conn, bool backlog)
 			conn->slow = false;
 		loop_timer_del(conn->loop, &conn->stall);
 	} else if (!loop_timer_armed(&conn->stall)) {
-		conn->backlog_since = monotime_now();
 		conn->probed = false;
-		loop_timer_set(conn->loop, &conn->stall, monotime_add_ms(conn->backlog_since, HUBCONN_PROBE_MS));
+		conn->progress_at = monotime_now();
+		loop_timer_set(conn->loop, &conn->stall, monotime_add_ms(conn->progress_at, HUBCONN_PROBE_MS));
 	}
 }
 
+/* Every HUBCONN_PROBE_MS while something waits. The first time tells what to compare with; it makes no progress itself. */
 void
 hubconn_stalled(struct loop_timer *timer)
 {
 	struct hubconn *conn = timer->ctx;
 	uint64_t acked = transport_acked(&conn->t);
+	monotime_t now = monotime_now();
 	struct hubconn_end end;
 
-	if (conn->probed && acked - conn->acked < HUBCONN_PROGRESS_MIN) {
-		hubend_set(&end, HUBCONN_STALLED, HUBCONN_OPEN, "stalled", "the hub took no data for %lld s",
-		    (long long)(conn->write_timeout_ms / 1000));
-		hubconn_finish(conn, &end);
+	if (!conn->probed) {
+		conn->probed = conn->slow = true;
+		conn->acked = acked;
+	} else if (acked - conn->acked >= HUBCONN_PROGRESS_MIN) {
+		conn->acked = acked;
+		conn->progress_at = now;
+	}
+	if (monotime_diff_ms(now, conn->progress_at) < conn->write_timeout_ms) {
+		loop_timer_set(conn->loop, &conn->stall, monotime_add_ms(now, HUBCONN_PROBE_MS));
 		return;
 	}
-	if (conn->probed)
-		conn->backlog_since = monotime_now();
-	conn->probed = true;
-	conn->slow = true;
-	conn->acked = acked;
-	loop_timer_set(conn->loop, &conn->stall, monotime_add_ms(conn->backlog_since, conn->write_timeout_ms));
+	hubend_set(&end, HUBCONN_STALLED, HUBCONN_OPEN, "stalled", "the hub took no data for %lld s",
+	    (long long)(conn->write_timeout_ms / 1000));
+	hubconn_finish(conn, &end);
 }
 
 int
