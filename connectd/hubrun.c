@@ -149,6 +149,7 @@ run_frames(struct hubconn *conn)
 		drain(conn);
 		break;
 	case WS_STOPPED:
+	case WS_READING:
 		break;
 	}
 	if (!conn->ended && !conn->doomed && hubconn_queued(conn) > 0)

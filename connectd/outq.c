@@ -55,12 +55,14 @@ outq_commit(struct outq *q, size_t len)
 int
 outq_put(struct outq *q, const void *data, size_t len)
 {
-	uint8_t *room = outq_room(q, len);
+	uint8_t *room;
 
+	if (len == 0)
+		return 0;
+	room = outq_room(q, len);
 	if (room == NULL)
 		return -ENOMEM;
-	if (len > 0)
-		memcpy(room, data, len);
+	memcpy(room, data, len);
 	outq_commit(q, len);
 	return 0;
 }

@@ -192,20 +192,44 @@ on_mask(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, void *arg)
 	return len == MASK_LEN && draw_mask(arg, buf) == 0 ? 0 : -1;
 }
 
-/* wslay allocates for every fragment, an empty one too. */
+static void
+reject(struct ws *ws, uint16_t code)
+{
+	ws->state = WS_BROKEN;
+	ws->close_code = code;
+	wslay_event_shutdown_read(ws->wslay);
+}
+
+/* What wslay leaves to us: it allocates for every fragment, an empty one too, and takes half a status code for none. */
 static void
 on_frame(wslay_event_context_ptr wslay, const struct wslay_event_on_frame_recv_start_arg *arg, void *ctx)
 {
 	struct ws *ws = ctx;
 
+	(void)wslay;
+	if (arg->opcode == WSLAY_CONNECTION_CLOSE && arg->payload_length == 1)
+		reject(ws, WSLAY_CODE_PROTOCOL_ERROR);
 	if (wslay_is_ctrl_frame(arg->opcode))
 		return;
 	ws->fragments = arg->opcode == WSLAY_CONTINUATION_FRAME ? ws->fragments + 1 : 1;
-	if (ws->fragments <= WS_FRAGMENTS_MAX)
+	if (ws->fragments > WS_FRAGMENTS_MAX)
+		reject(ws, WSLAY_CODE_MESSAGE_TOO_BIG);
+}
+
+/* wslay checks the reason piece by piece and skips two bytes of each, so a reason that came in pieces is looked at again. */
+static void
+take_close(struct ws *ws, const struct wslay_event_on_msg_recv_arg *arg)
+{
+	size_t len = arg->msg_length > 2 ? arg->msg_length - 2 : 0;
+
+	if (len > 0 && utf8_valid_prefix(arg->msg + 2, len, NULL) != len) {
+		reject(ws, WSLAY_CODE_INVALID_FRAME_PAYLOAD_DATA);
 		return;
-	ws->state = WS_BROKEN;
-	ws->close_code = WSLAY_CODE_MESSAGE_TOO_BIG;
-	wslay_event_shutdown_read(wslay);
+	}
+	ws->close_code = arg->status_code != 0 ? arg->status_code : WSLAY_CODE_NO_STATUS_RCVD;
+	if (len > 0)
+		memcpy(ws->close_reason, arg->msg + 2, len);
+	ws->close_reason[len] = '\0';
 }
 
 static void
@@ -215,17 +239,14 @@ on_message(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_a
 	size_t len = arg->msg_length;
 
 	(void)wslay;
-	if (ws->state == WS_STOPPED)
+	if (ws->state == WS_STOPPED || ws->state == WS_BROKEN)
 		return;
 	if (arg->opcode == WSLAY_TEXT_FRAME) {
 		ws->cb.text(arg->msg, len, ws->ctx);
 	} else if (arg->opcode == WSLAY_BINARY_FRAME) {
 		ws->cb.binary(arg->msg, len, ws->ctx);
 	} else if (arg->opcode == WSLAY_CONNECTION_CLOSE) {
-		ws->close_code = arg->status_code != 0 ? arg->status_code : WSLAY_CODE_NO_STATUS_RCVD;
-		if (len > 2)
-			memcpy(ws->close_reason, arg->msg + 2, len - 2);
-		ws->close_reason[len > 2 ? len - 2 : 0] = '\0';
+		take_close(ws, arg);
 	}
 }
 
@@ -265,10 +286,14 @@ ws_receive(struct ws *ws, size_t budget)
 	if (ws->state == WS_CLOSED || ws->state == WS_BROKEN || ws->state == WS_STOPPED)
 		return ws->state;
 	ws->budget = budget;
-	r = wslay_event_recv(ws->wslay);
+	ws->state = WS_READING;
+	/* It returns after every read() that did not complete something, not only when there is nothing more. */
+	do
+		r = wslay_event_recv(ws->wslay);
+	while (r == 0 && ws->state == WS_READING && wslay_event_get_read_enabled(ws->wslay));
 	if (ws->state == WS_STOPPED)
 		return ws->state;
-	if (wslay_event_get_close_received(ws->wslay)) {
+	if (ws->state != WS_BROKEN && wslay_event_get_close_received(ws->wslay)) {
 		pump_control(ws);
 		ws->state = WS_CLOSED;
 	} else if (r != 0 || !wslay_event_get_read_enabled(ws->wslay)) {

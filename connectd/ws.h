@@ -33,6 +33,7 @@ int ws_new(const struct ws_cb *cb, void *ctx, struct outq *out, struct ws **ret_
 void ws_free(struct ws *ws);
 
 enum ws_state {
+	WS_READING,		/* inside ws_receive() only */
 	WS_DRAINED,		/* read() has nothing more for now */
 	WS_BUDGET,		/* budget bytes were read: call again later */
 	WS_EOF,			/* read() said 0 */
