@@ -113,6 +113,8 @@ static_assert(sizeof(struct admin_runs_req) == 72, "wire size");
 struct admin_run {
 	uint32_t state, verify;		/* enum run_state, enum run_verify */
 	int32_t exit_code, pid;
+	int32_t term_signal;
+	uint32_t reserved;
 	uint32_t flags, ngaps;
 	int64_t created, started, finished, timeout_ms, final_offset;
 	uint64_t bytes, durable;	/* offset of the next byte, first not on disk */
@@ -126,7 +128,7 @@ struct admin_run {
 	char command[256];
 	char work_dir[256];
 };
-static_assert(sizeof(struct admin_run) == 1096, "wire size");
+static_assert(sizeof(struct admin_run) == 1104, "wire size");
 
 #define ADMIN_FOLLOW_WAIT	0x1u	/* until the run has ended; else until what is there has been sent */
 

@@ -228,7 +228,7 @@ cli_json_time(struct json_w *w, const char *key, int64_t ns)
 int
 cli_exit_code(const struct admin_run *run)
 {
-	struct run_info info = { .state = (enum run_state)run->state, .exit_code = run->exit_code,
+	struct run_info info = { .state = (enum run_state)run->state, .exit_code = run->exit_code, .term_signal = run->term_signal,
 		.timed_out = (run->flags & ADMIN_RUN_TIMED_OUT) != 0 };
 
 	snprintf(info.outcome, sizeof(info.outcome), "%.15s", run->outcome);
@@ -254,6 +254,7 @@ cli_json_run(struct json_w *w, const struct admin_run *run)
 		json_w_null(w, "exit_code");
 		json_w_null(w, "run_exit_code");
 	}
+	json_w_int(w, "signal", run->term_signal);
 	json_w_str(w, "outcome", run->outcome);
 	json_w_str(w, "limit", run->limit);
 	json_w_str(w, "code", run->code);

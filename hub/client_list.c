@@ -143,7 +143,7 @@ client_fill_run(struct hub *hub, const struct run_info *info, const struct run *
 {
 	struct store_device d;
 
-	*ev = (struct admin_run){ .state = info->state, .verify = info->verify, .exit_code = info->exit_code,
+	*ev = (struct admin_run){ .state = info->state, .verify = info->verify, .exit_code = info->exit_code, .term_signal = info->term_signal,
 		.pid = info->pid, .created = info->created, .started = info->started, .finished = info->finished,
 		.timeout_ms = info->timeout_ms, .final_offset = info->final_offset };
 	ev->flags = (info->gapped ? ADMIN_RUN_GAPPED : 0) | (info->has_digest ? ADMIN_RUN_DIGEST : 0) |

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/parse.h"
 #include "proto/hub/limits.h"
 #include "proto/hub/rfc3339.h"
 
@@ -228,18 +229,40 @@ parse_digest(const char *hex, struct frame_status *s)
 	return 0;
 }
 
+/* "signal: terminated": how a Go program words it, and so every cloop agent. */
+static int32_t
+signal_of_error(const char *error)
+{
+	static const char *const names[] = { [1] = "hangup", [2] = "interrupt", [3] = "quit", [4] = "illegal instruction",
+		[5] = "trace/breakpoint trap", [6] = "aborted", [7] = "bus error", [8] = "floating point exception",
+		[9] = "killed", [10] = "user defined signal 1", [11] = "segmentation fault", [12] = "user defined signal 2",
+		[13] = "broken pipe", [14] = "alarm clock", [15] = "terminated" };
+	uint32_t n;
+
+	if (strncmp(error, "signal: ", 8) != 0)
+		return 0;
+	for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++) {
+		size_t len = strlen(names[i]);
+
+		if (strncmp(error + 8, names[i], len) == 0 && (error[8 + len] == '\0' || error[8 + len] == ' '))
+			return (int32_t)i;
+	}
+	return parse_u32(error + 8, 1, 64, &n) == 0 ? (int32_t)n : 0;
+}
+
 int
 frame_status(const struct json *payload, struct frame_status *ret_status)
 {
 	const struct json *obj = json_get(payload, "status");
 	struct frame_status s = { .final_offset = FRAME_NONE };
-	int64_t code = 0, pid = 0, final = -1;
+	int64_t code = 0, pid = 0, sig = 0, final = -1;
 	const char *state, *digest;
 
 	if (obj == NULL || obj->type != JSON_OBJECT || opt_str(obj, "state", 16, &state) < 0 ||
 	    parse_state(state, &s.state) < 0)
 		return -EBADMSG;
 	if (opt_int(obj, "exit_code", INT32_MIN, INT32_MAX, &code) < 0 || opt_int(obj, "pid", 0, INT32_MAX, &pid) < 0 ||
+	    opt_int(obj, "signal", 0, 64, &sig) < 0 ||
 	    opt_time(obj, "started_at", &s.started_at) < 0 || opt_time(obj, "finished_at", &s.finished_at) < 0 ||
 	    opt_str(obj, "error", HUB_MESSAGE_MAX, &s.error) < 0 || opt_str(obj, "outcome", 64, &s.outcome) < 0 ||
 	    opt_str(obj, "limit", 64, &s.limit) < 0)
@@ -249,6 +272,7 @@ frame_status(const struct json *payload, struct frame_status *ret_status)
 		return -EBADMSG;
 	s.exit_code = (int32_t)code;
 	s.pid = (int32_t)pid;
+	s.term_signal = sig != 0 ? (int32_t)sig : s.state == RUN_KILLED ? signal_of_error(s.error) : 0;
 	s.final_offset = final >= 0 ? (uint64_t)final : FRAME_NONE;
 	*ret_status = s;
 	return 0;

@@ -77,6 +77,7 @@ int frame_chunk(const struct json *payload, struct frame_chunk *ret_chunk);
 struct frame_status {
 	enum run_state state;		/* as the device says: PENDING .. FAILED */
 	int32_t exit_code, pid;
+	int32_t term_signal;		/* named by the device, or found in error; 0 = none */
 	int64_t started_at, finished_at;
 	uint64_t final_offset;		/* FRAME_NONE = not given */
 	bool has_digest;

@@ -272,6 +272,7 @@ run_status(struct run *run, const struct frame_status *status)
 	if (!run_state_is_final(info->state) && run_state_is_final(status->state)) {
 		info->state = status->state;
 		info->exit_code = status->exit_code;
+		info->term_signal = status->term_signal;
 		info->pid = status->pid != 0 ? status->pid : info->pid;
 		info->started = status->started_at != 0 ? status->started_at : info->started;
 		info->finished = status->finished_at != 0 ? status->finished_at : monotime_wall_ns();

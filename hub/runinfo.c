@@ -42,13 +42,12 @@ run_verify_name(enum run_verify verify)
 	return "unknown";
 }
 
-/*
- * The protocol does not fix how a signal shows in exit_code: agents send 128 + n, a bare n or -1. Nobody but a signal
- * makes the state "killed", so a small number there is a signal, too.
- */
+/* Agents that do not name the signal send -1, 128 + n or a bare n as exit code; without any of these it was KILL. */
 static int
-signal_code(int32_t code)
+signal_code(int32_t code, int32_t term_signal)
 {
+	if (term_signal > 0 && term_signal <= 64)
+		return 128 + term_signal;
 	if (code > 128 && code <= 128 + 64)
 		return code;
 	if (code > 0 && code <= 64)
@@ -66,7 +65,7 @@ run_exit_code(const struct run_info *info)
 	if (info->timed_out || strcmp(info->outcome, "timeout") == 0)
 		return RUN_EXIT_TIMEOUT;
 	if (info->state == RUN_KILLED || strcmp(info->outcome, "signalled") == 0)
-		return signal_code(info->exit_code);
+		return signal_code(info->exit_code, info->term_signal);
 	if (info->exit_code != 0)
 		return info->exit_code & 0xff ? info->exit_code & 0xff : 1;
 	return info->state == RUN_EXITED ? 0 : 1;

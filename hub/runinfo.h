@@ -36,6 +36,7 @@ struct run_info {
 	enum run_verify verify;
 	int32_t exit_code;
 	int32_t pid;
+	int32_t term_signal;			/* that ended it, 0 = none or unknown */
 	int64_t created, started, finished;	/* ns since 1970, 0 = unknown */
 	int64_t timeout_ms;			/* 0 = none */
 	int64_t final_offset;			/* bytes the device counted, -1 = not told yet */

@@ -23,7 +23,7 @@ static const char schema[] =
     " started INTEGER NOT NULL, finished INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,"
     " final_offset INTEGER NOT NULL, timed_out INTEGER NOT NULL, gapped INTEGER NOT NULL, digest BLOB,"
     " outcome TEXT NOT NULL, lim TEXT NOT NULL, code TEXT NOT NULL, error TEXT NOT NULL, command TEXT NOT NULL,"
-    " work_dir TEXT NOT NULL, spec BLOB) WITHOUT ROWID;"
+    " work_dir TEXT NOT NULL, term_signal INTEGER NOT NULL, spec BLOB) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS runs_open ON runs (device) WHERE state < 3;"
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (created);"
     "CREATE TABLE IF NOT EXISTS gaps (handle TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL,"
@@ -42,10 +42,10 @@ static const char *const sql[ST_COUNT] = {
 	[ST_DEVICE_CAPS] = "SELECT caps FROM devices WHERE id = ?1",
 	[ST_DEVICES] = "SELECT id, name, version, hash, created, last_seen, revoked FROM devices ORDER BY created",
 	[ST_RUN_ADD] = "INSERT INTO runs (" STORE_RUN_COLUMNS ", spec) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-	    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+	    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
 	[ST_RUN_UPDATE] = "UPDATE runs SET device = ?2, state = ?3, verify = ?4, exit_code = ?5, pid = ?6, created = ?7,"
 	    " started = ?8, finished = ?9, timeout_ms = ?10, final_offset = ?11, timed_out = ?12, gapped = ?13,"
-	    " digest = ?14, outcome = ?15, lim = ?16, code = ?17, error = ?18, command = ?19, work_dir = ?20"
+	    " digest = ?14, outcome = ?15, lim = ?16, code = ?17, error = ?18, command = ?19, work_dir = ?20, term_signal = ?21"
 	    " WHERE handle = ?1",
 	[ST_RUN_DROP_SPEC] = "UPDATE runs SET spec = NULL WHERE handle = ?1 AND spec IS NOT NULL",
 	[ST_RUN_SPEC] = "SELECT spec FROM runs WHERE handle = ?1",

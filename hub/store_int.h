@@ -35,6 +35,6 @@ void store_col_text(sqlite3_stmt *st, int i, char *buf, size_t size);
 void store_col_run(sqlite3_stmt *st, struct run_info *ret_info);
 
 #define STORE_RUN_COLUMNS "handle, device, state, verify, exit_code, pid, created, started, finished, timeout_ms," \
-	" final_offset, timed_out, gapped, digest, outcome, lim, code, error, command, work_dir"
+	" final_offset, timed_out, gapped, digest, outcome, lim, code, error, command, work_dir, term_signal"
 
 #endif

@@ -29,6 +29,7 @@ bind_run(sqlite3_stmt *st, const struct run_info *info)
 	store_bind_text(st, 18, info->error);
 	store_bind_text(st, 19, info->command);
 	store_bind_text(st, 20, info->work_dir);
+	sqlite3_bind_int(st, 21, info->term_signal);
 }
 
 void
@@ -57,6 +58,7 @@ store_col_run(sqlite3_stmt *st, struct run_info *info)
 	store_col_text(st, 17, info->error, sizeof(info->error));
 	store_col_text(st, 18, info->command, sizeof(info->command));
 	store_col_text(st, 19, info->work_dir, sizeof(info->work_dir));
+	info->term_signal = sqlite3_column_int(st, 20);
 }
 
 int
@@ -65,7 +67,7 @@ store_run_add(struct store *store, const struct run_info *info, const char *spec
 	sqlite3_stmt *st = store_stmt(store, ST_RUN_ADD);
 
 	bind_run(st, info);
-	sqlite3_bind_blob64(st, 21, spec, spec_len, SQLITE_STATIC);
+	sqlite3_bind_blob64(st, 22, spec, spec_len, SQLITE_STATIC);
 	return store_write(store, st, NULL);
 }
 

@@ -65,29 +65,46 @@ enqueue(struct syncer *s, struct sync_item *item)
 	s->queue_tail = &item->next;
 }
 
-static void
-finish_batch(struct syncer *s)
+static bool
+is_barrier(const struct sync_item *item)
 {
-	struct sync_item *item = s->batch, *next, *done = NULL, **tail = &done;
+	return item->fd < 0 && item->work == NULL;
+}
 
-	s->batch = NULL;
-	s->running = false;
-	/* Items asked for again meanwhile go into the very next batch, the one that barriers queued meanwhile are in. */
-	for (; item != NULL; item = next) {
-		next = item->next;
+/* Calls back for one part of a finished batch and returns the rest. */
+static struct sync_item *
+finish_part(struct syncer *s, struct sync_item *list, bool barriers)
+{
+	struct sync_item *rest = NULL, **tail = &rest, *item;
+
+	while ((item = list) != NULL) {
+		list = item->next;
 		item->next = NULL;
-		*tail = item;
-		tail = &item->next;
-	}
-	while ((item = done) != NULL) {
-		done = item->next;
-		item->next = NULL;
+		if (is_barrier(item) != barriers) {
+			*tail = item;
+			tail = &item->next;
+			continue;
+		}
 		item->running = false;
+		/* Asked for again meanwhile: into the very next batch, the one that barriers queued meanwhile are in. */
 		if (item->again)
 			enqueue(s, item);
 		item->again = false;
 		item->done(item, item->err);
 	}
+	return rest;
+}
+
+static void
+finish_batch(struct syncer *s)
+{
+	struct sync_item *rest = s->batch;
+
+	s->batch = NULL;
+	s->running = false;
+	/* Barriers last: whoever waits at one looks at what the others have become. */
+	rest = finish_part(s, rest, false);
+	finish_part(s, rest, true);
 }
 
 static void

@@ -119,6 +119,17 @@ test_status(void **state)
 	assert_int_equal(s.state, RUN_RUNNING);
 	assert_true(s.final_offset == FRAME_NONE);
 	assert_false(s.has_digest);
+	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"killed\",\"exit_code\":-1,\"signal\":6}}"), &s), 0);
+	assert_int_equal(s.term_signal, 6);
+	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"killed\",\"error\":\"signal: terminated\"}}"), &s), 0);
+	assert_int_equal(s.term_signal, 15);
+	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"killed\","
+	    "\"error\":\"signal: segmentation fault (core dumped)\"}}"), &s), 0);
+	assert_int_equal(s.term_signal, 11);
+	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"killed\",\"error\":\"signal: 31\"}}"), &s), 0);
+	assert_int_equal(s.term_signal, 31);
+	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"killed\",\"error\":\"by policy\"}}"), &s), 0);
+	assert_int_equal(s.term_signal, 0);
 	/* Only the hub calls a run lost or refused. */
 	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"lost\"}}"), &s), -EBADMSG);
 	assert_int_equal(frame_status(parse("{\"status\":{\"state\":\"refused\"}}"), &s), -EBADMSG);
@@ -219,6 +230,7 @@ test_exit_codes(void **state)
 		{ { .state = RUN_KILLED, .exit_code = 143 }, 143 },
 		{ { .state = RUN_KILLED, .exit_code = 15 }, 143 },
 		{ { .state = RUN_KILLED, .exit_code = -1 }, 137 },
+		{ { .state = RUN_KILLED, .exit_code = -1, .term_signal = 2 }, 130 },
 		{ { .state = RUN_EXITED, .exit_code = 139, .outcome = "signalled" }, 139 },
 		{ { .state = RUN_FAILED, .exit_code = 0 }, 1 },
 		{ { .state = RUN_FAILED, .exit_code = 4 }, 4 },
