@@ -106,8 +106,8 @@ link_kick(struct link *link)
 	/* A session outlives a workerd that is away for a while; beyond that, silence is better than a wrong heartbeat. */
 	if (away == 0)
 		loop_timer_del(link->p.loop, &link->away);
-	else if (away > 0 && !loop_timer_armed(&link->away))
-		loop_timer_set_ms(link->p.loop, &link->away, away < WORKCHAN_AWAY_MS ? WORKCHAN_AWAY_MS - away : 0);
+	else if (away > 0 && away < WORKCHAN_AWAY_MS && !loop_timer_armed(&link->away))
+		loop_timer_set_ms(link->p.loop, &link->away, WORKCHAN_AWAY_MS - away);
 	if (link->conn != NULL || loop_timer_armed(&link->teardown) || loop_timer_armed(&link->retry))
 		return;
 	if (away < 0 || away >= WORKCHAN_AWAY_MS) {
@@ -246,7 +246,9 @@ on_writable(void *ctx)
 static void
 on_ended(const struct hubconn_end *end, void *ctx)
 {
-	link_attempt_ended(ctx, end);
+	struct hubconn_end copy = *end;	/* the original goes with the connection */
+
+	link_attempt_ended(ctx, &copy);
 }
 
 static const struct hubconn_cb conn_cb = { .stage = on_stage, .opened = on_opened, .text = on_text,

@@ -208,8 +208,8 @@ on_workload(struct mirror_entry *e, bool is_new, void *ctx)
 {
 	struct session *s = ctx;
 
-	if (s->state != SESSION_UP)
-		return;
+	if (s->state != SESSION_UP || !s->p.work->synced)
+		return;		/* a snapshot is taken as a whole */
 	if (!e->log.open && !e->log.discard && !e->disowned && e->log.retry_at.ns == INT64_MAX)
 		logsend_open(&s->logs, e, e->acked < e->w.produced ? e->acked : e->w.produced, true);
 	requests_workload(s, e);
@@ -230,6 +230,7 @@ static void
 tell_again(struct session *s)
 {
 	workchan_session(s->p.work, true, s->p.edgeward1 ? WORK_DIALECT_EDGEWARD1 : WORK_DIALECT_CLOOP);
+	logsend_resubscribe(&s->logs);
 	for (struct mirror_entry *e = s->p.mirror->head; e != NULL; e = e->next) {
 		if (e->disowned && (e->w.flags & WORK_F_DISOWNED) == 0)
 			workchan_disown(s->p.work, e);
@@ -237,7 +238,6 @@ tell_again(struct session *s)
 			workchan_delivered(s->p.work, e);
 		on_workload(e, false, s);
 	}
-	logsend_resubscribe(&s->logs);
 	requests_work_back(s);
 }
 
