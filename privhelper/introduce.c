@@ -62,44 +62,32 @@ peer_ended(struct ipc_chan *chan, int err, void *ctx)
 	drop_peer(in, peer);
 }
 
-/* Hands fd to one side. A side that cannot take it is dropped: false. */
-static bool
-give_end(struct introducer *in, enum side side, const struct priv_peer *what, int fd)
-{
-	struct ipc_hdr hdr = { .type = PRIV_EV_PEER };
-	struct peer *peer = in->live[side];
-	int r = ipc_send_fds(&peer->chan, &hdr, what, sizeof(*what), &fd, 1);
-
-	if (r == 0) {
-		peer->pair = what->pair;
-		return true;
-	}
-	log_warn("%s does not take its end of the work channel: %s", names[side], strerror(-r));
-	drop_peer(in, peer);
-	return false;
-}
-
 /* first is the side that has just said HELLO: if it is gone already, the other keeps what it has. */
 static void
 make_pair(struct introducer *in, enum side first)
 {
-	enum side second = OTHER(first);
+	struct peer *const takers[SIDES] = { in->live[first], in->live[OTHER(first)] };
+	struct ipc_hdr hdr = { .type = PRIV_EV_PEER };
 	struct priv_peer what = { 0 };
-	int fds[2], size, r;
-	uint64_t a = in->live[first]->pair, b = in->live[second] != NULL ? in->live[second]->pair : 0;
+	int fds[SIDES], size, r;
 
-	if (in->live[second] == NULL || (a == b && a != 0))
+	if (takers[1] == NULL || (takers[0]->pair == takers[1]->pair && takers[0]->pair != 0))
 		return;
 	/* An id that neither side can take for the one it holds. */
-	while (what.pair == 0 || what.pair == a || what.pair == b)
+	while (what.pair == 0 || what.pair == takers[0]->pair || what.pair == takers[1]->pair)
 		if (getrandom(&what.pair, sizeof(what.pair), 0) != (ssize_t)sizeof(what.pair))
 			fatal("no random numbers: %s", strerror(errno));
 	r = ipc_pair(PAIR_BUFFER, fds, &size);
 	if (r < 0)
 		fatal("cannot make a work channel: %s", strerror(-r));
 	what.max_data = size >= PAIR_BUFFER ? DATA_LARGE : DATA_SMALL;
-	if (give_end(in, first, &what, fds[0]) && give_end(in, second, &what, fds[1]))
-		log_info("connectd and workerd have a new work channel, records of %u KiB", what.max_data / 1024);
+	for (unsigned i = 0; i < SIDES && r == 0; i++) {
+		r = ipc_send_fds(&takers[i]->chan, &hdr, &what, sizeof(what), &fds[i], 1);
+		takers[i]->pair = what.pair;
+		if (r < 0)	/* it does not read, or has just ended */
+			drop_peer(in, takers[i]);
+	}
+	log_info("new work channel, records of %u KiB: %s", what.max_data / 1024, r == 0 ? "handed out" : strerror(-r));
 	close(fds[0]);
 	close(fds[1]);
 }

@@ -61,14 +61,10 @@ serve(uid_t net_uid, uid_t work_uid)
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
-	if (r == 0)
-		r = loop_signals(loop, &mask, on_signal, loop);
-	if (r == 0)
-		r = notify_init(&notify, loop);
-	if (r == 0)
-		r = introduce_init(&self, loop, LISTENER, net_uid, work_uid);
-	if (r == 0)
-		r = sandbox_enter();
+	r = r < 0 ? r : loop_signals(loop, &mask, on_signal, loop);
+	r = r < 0 ? r : notify_init(&notify, loop);
+	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
+	r = r < 0 ? r : sandbox_enter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);

@@ -4,11 +4,10 @@
  * Who calls: main(), once. What is trusted: the unit, which started us as root with a listener. On error: main() ends
  * the process; it never serves half confined.
  *
- * One capability stays: CAP_NET_ADMIN, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With
- * buffers of the system's default size (208 KiB) the work channel holds three records of 64 KiB, so it would stall at
- * every turn. The filter leaves that capability nothing else to work on: no socket() of any family, no ioctl, and
- * setsockopt for two options only. Where it is missing (an ordinary user, a container) nothing is kept and records
- * shrink.
+ * One capability stays: CAP_NET_ADMIN, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers
+ * of the default size (208 KiB) the work channel holds three records of 64 KiB and would stall at every turn. The
+ * filter leaves that capability nothing else to work on: no socket() of any family, no ioctl, setsockopt for two
+ * options only. Where it is missing (an ordinary user, a container) nothing is kept and records shrink.
  */
 #include "privhelper/sandbox.h"
 
