@@ -3,8 +3,7 @@
  * network needs:
  *
  * system calls beyond the base table
- *   socket(AF_INET or AF_INET6, SOCK_STREAM or SOCK_DGRAM), connect, bind, getsockname, getpeername, setsockopt,
- *   ioctl(FIONREAD) of c-ares, sendto, recvfrom; getsockopt and send are in the base table
+ *   socket(AF_INET or AF_INET6, SOCK_STREAM or SOCK_DGRAM), connect, setsockopt(IPPROTO_TCP), writev (c-ares over TCP)
  *   openat read-only, newfstatat with a path, readlink, uname, inotify_add_watch, inotify_rm_watch
  *   before the sandbox only: socket(AF_NETLINK), inotify_init1, timerfd_create
  *
