@@ -21,7 +21,7 @@
 const struct sandbox_rule sandbox_base[] = {
 	/* what is open */
 	CALL(read), CALL(readv), CALL(write), CALL(writev), CALL(close), CALL(fstat), CALL(lseek), CALL(pread64),
-	/* fstat of newer C libraries: by descriptor only, the path must be empty (AT_EMPTY_PATH) */
+	/* fstat of newer C libraries. A path lies behind a pointer, so with this flag any path can be looked at, not opened */
 	{ SCMP_SYS(newfstatat), 1, { SANDBOX_MASK(3, AT_EMPTY_PATH, AT_EMPTY_PATH) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GETFL) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_SETFL) } },
@@ -81,12 +81,29 @@ sandbox_seccomp(const struct sandbox_rule *rules, size_t n)
 	return ctx == NULL ? -ENOMEM : load(ctx, SCMP_ACT_ALLOW, rules, n, 1);
 }
 
+/* The 32-bit programs this kind of machine runs. What is not added is killed: x32, and on others everything foreign. */
+static int
+add_sibling(scmp_filter_ctx ctx)
+{
+	switch (seccomp_arch_native()) {
+	case SCMP_ARCH_X86_64:
+		return seccomp_arch_add(ctx, SCMP_ARCH_X86);
+	case SCMP_ARCH_AARCH64:
+		return seccomp_arch_add(ctx, SCMP_ARCH_ARM);
+	default:
+		return 0;
+	}
+}
+
 int
 sandbox_seccomp_deny(const struct sandbox_rule *rules, size_t n)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+	int r = ctx != NULL ? add_sibling(ctx) : -ENOMEM;
 
-	return ctx == NULL ? -ENOMEM : load(ctx, SCMP_ACT_ERRNO(EPERM), rules, n, 0);
+	if (r < 0)
+		seccomp_release(ctx);
+	return r < 0 ? r : load(ctx, SCMP_ACT_ERRNO(EPERM), rules, n, 0);
 }
 
 int

@@ -33,7 +33,10 @@ extern const size_t sandbox_base_len;
  */
 int sandbox_seccomp(const struct sandbox_rule *rules, size_t n);
 
-/* The opposite: everything is allowed except rules, which fail with EPERM. For the launcher. */
+/*
+ * The opposite: everything is allowed except rules, which fail with EPERM, for the machine's 32-bit programs, too. For the
+ * launcher, whose filter every workload inherits.
+ */
 int sandbox_seccomp_deny(const struct sandbox_rule *rules, size_t n);
 
 #define SANDBOX_READ	0x1u		/* read files, list directories */
