@@ -2,7 +2,7 @@
  * What the sink says. Frames of the agent are searched for the keys that matter instead of parsed: the programs under
  * test are trusted here, and a parser would be measured with them.
  *
- * It acknowledges as a real hub does: cloop every 32 KiB, edgeward.1 with each window, which it opens again when half
+ * It acknowledges as a real hub does: cloop every 32 KiB, edgeward.1 with each window, which it opens again when a quarter
  * of it is used up. The window is a megabyte, as much as an agent retains.
  */
 #include "hub.h"
@@ -137,7 +137,7 @@ static bool
 acknowledge(struct run *r, uint32_t channel, bool all)
 {
 	uint64_t unacked = r->received - r->acked;
-	uint64_t step = dialect == CONN_CLOOP ? CLOOP_ACK : WINDOW / 2;
+	uint64_t step = dialect == CONN_CLOOP ? CLOOP_ACK : WINDOW / 4;
 
 	if (unacked == 0 || (unacked < step && !all))
 		return true;
