@@ -34,6 +34,7 @@ send_terminal(struct session *s, struct mirror_entry *e)
 	session_send(s, &w);
 	e->report.sent = true;
 	e->report.after_beat = *s->p.beat_seq + 1;
+	s->unconfirmed++;
 	beat_soon(s);
 }
 

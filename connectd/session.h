@@ -83,6 +83,7 @@ struct session {
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */
 	uint64_t acked_beat;		/* highest acknowledged */
+	unsigned unconfirmed;		/* terminal statuses sent since the last beat */
 	monotime_t last_beat_at;
 	monotime_t unacked_since;	/* when the oldest beat without an ack was sent; NEVER = all have one */
 	int64_t rtt_us;			/* -1 = unknown */

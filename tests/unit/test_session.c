@@ -297,6 +297,38 @@ test_b55_twenty_delayed_acks(void **state)
 	assert_int_equal(rig_count(WORK_EV_DELIVERED), 20);
 }
 
+/* Ended workloads hold descriptors until they are confirmed: a crowd of them asks at once, but one beat at a time. */
+static void
+a_crowd_is_confirmed_at_once(void **state)
+{
+	char handle[16];
+	unsigned beats = 0;
+
+	rig_workerd(NULL, 0);
+	rig_connect(true, "[]");
+	ack(rig.link.beat_seq);
+	rig_drop_frames();
+	for (uint32_t i = 1; i <= 40; i++) {
+		struct work_workload w;
+
+		snprintf(handle, sizeof(handle), "job-%u", i);
+		w = rig_ended(i, handle, 0, 0);
+		rig_tell(&w);
+		rig_output_end(i, 1, 0, NULL);
+	}
+	rig_turn();
+	while (rig_frame("heartbeat") != NULL)
+		beats++;
+	assert_int_equal(beats, 1);
+	ack(rig.link.beat_seq);
+	assert_in_range(rig_count(WORK_EV_DELIVERED), 16, 39);
+	/* The rest has become a crowd itself and follows without a wait. */
+	rig_turn();
+	assert_non_null(rig_frame("heartbeat"));
+	ack(rig.link.beat_seq);
+	assert_int_equal(rig_count(WORK_EV_DELIVERED), 40);
+}
+
 /* ---- start and signal ---- */
 
 #define START(id, h) "{\"v\":1,\"type\":\"start\",\"id\":\"" id "\",\"handle\":\"" h "\",\"payload\":{\"handle_id\":\"" h "\"," \
@@ -625,7 +657,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(nothing_is_said_before_workerd_has_answered), T(hello_offers_what_is_held), T(resume_order_and_verdicts),
 		T(from_offset_is_bounded), T(output_then_status_then_delivery), T(an_undelivered_status_is_repeated),
-		T(test_b55_twenty_delayed_acks), T(start_is_answered_once), T(refusals_have_their_frames),
+		T(test_b55_twenty_delayed_acks), T(a_crowd_is_confirmed_at_once), T(start_is_answered_once), T(refusals_have_their_frames),
 		T(bad_starts_do_not_reach_workerd), T(a_large_start_goes_by_memfd), T(test_b54_orders_and_repetitions),
 		T(workerd_is_replaced_within_a_session), T(a_workerd_that_stays_away_ends_the_session),
 		T(unknown_frames_keep_the_session), T(broken_frames_end_it),
