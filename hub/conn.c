@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
@@ -15,7 +16,8 @@
 #include "hub/session.h"
 #include "proto/hub/limits.h"
 
-#define RBUF		65536u
+#define RBUF		16384u	/* one TLS record */
+#define READ_DIRECT	4096u	/* from here on straight to where it belongs */
 #define WRITE_PIECE	65536
 #define STALL_MS	20000
 #define CLOSE_MS	2000
@@ -257,27 +259,38 @@ conn_close(struct conn *conn, uint16_t code, const char *reason)
 	}
 }
 
-ssize_t
-conn_read(struct conn *conn, void *buf, size_t len)
+/* One SSL_read(), which gives one record at most. */
+static ssize_t
+read_tls(struct conn *conn, void *buf, size_t len)
 {
 	int n, err;
 
+	ERR_clear_error();
+	n = SSL_read(conn->ssl, buf, len < INT_MAX ? (int)len : INT_MAX);
+	if (n <= 0) {
+		err = SSL_get_error(conn->ssl, n);
+		return err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE ? 0 : -EPIPE;
+	}
+	conn->turn_bytes += (size_t)n;
+	conn->hub->count.rx_bytes += (unsigned)n;
+	conn->last_rx = monotime_now();
+	conn->write_wants_read = false;
+	return n;
+}
+
+ssize_t
+conn_read(struct conn *conn, void *buf, size_t len)
+{
+	ssize_t n;
+
+	if (conn->rpos == conn->rlen && len >= READ_DIRECT)
+		return read_tls(conn, buf, len);
 	if (conn->rpos == conn->rlen) {
-		ERR_clear_error();
-		n = SSL_read(conn->ssl, conn->rbuf, RBUF);
-		if (n <= 0) {
-			err = SSL_get_error(conn->ssl, n);
-			if (err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE)
-				return 0;
-			return -EPIPE;
-		}
+		n = read_tls(conn, conn->rbuf, RBUF);
+		if (n <= 0)
+			return n;
 		conn->rpos = 0;
 		conn->rlen = (size_t)n;
-		conn->turn_bytes += (size_t)n;
-		conn->hub->count.rx_bytes += (unsigned)n;
-		conn->last_rx = monotime_now();
-		if (conn->write_wants_read)
-			conn->write_wants_read = false;
 	}
 	if (len > conn->rlen - conn->rpos)
 		len = conn->rlen - conn->rpos;
