@@ -232,6 +232,19 @@ take_close(struct ws *ws, const struct wslay_event_on_msg_recv_arg *arg)
 	ws->close_reason[len] = '\0';
 }
 
+/* Pongs and the answer to a close, unless our own close has ended our direction. */
+static void
+pump_control(struct ws *ws)
+{
+	if (ws->close_sent || !wslay_event_want_write(ws->wslay))
+		return;
+	if (wslay_event_send(ws->wslay) != 0) {
+		ws->state = WS_ERROR;
+		ws->err = -ENOMEM;
+	}
+	ws->close_sent = wslay_event_get_close_sent(ws->wslay);
+}
+
 static void
 on_message(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_arg *arg, void *ctx)
 {
@@ -247,20 +260,10 @@ on_message(wslay_event_context_ptr wslay, const struct wslay_event_on_msg_recv_a
 		ws->cb.binary(arg->msg, len, ws->ctx);
 	} else if (arg->opcode == WSLAY_CONNECTION_CLOSE) {
 		take_close(ws, arg);
+	} else if (arg->opcode == WSLAY_PING) {
+		/* At once and in its place: a close that follows in the same read would make wslay drop the pong. */
+		pump_control(ws);
 	}
-}
-
-/* Pongs and the answer to a close, unless our own close has ended our direction. */
-static void
-pump_control(struct ws *ws)
-{
-	if (ws->close_sent || !wslay_event_want_write(ws->wslay))
-		return;
-	if (wslay_event_send(ws->wslay) != 0) {
-		ws->state = WS_ERROR;
-		ws->err = -ENOMEM;
-	}
-	ws->close_sent = wslay_event_get_close_sent(ws->wslay);
 }
 
 /* The peer broke a rule: wslay names the code where it has one, everything else is 1002. */

@@ -88,7 +88,7 @@ send_bulk(void)
 static void
 on_opened(bool edgeward1, const char *peer, void *ctx)
 {
-	char buf[400];
+	char buf[2000];
 	struct json_w w;
 
 	(void)ctx;
@@ -131,7 +131,7 @@ on_writable(void *ctx)
 static void
 on_ended(const struct hubconn_end *end, void *ctx)
 {
-	char buf[1000];
+	char buf[4000];		/* a text may grow sixfold by escaping */
 	struct json_w w;
 	uint64_t rx, tx;
 
