@@ -302,6 +302,25 @@ def check_units_verify(args):
     return [line.replace(where + "/", "") for line in (out.stdout + out.stderr).splitlines()]
 
 
+def check_completions(_args):
+    """Every command of edgectl and edgehub is offered, and bash reads the file."""
+    if shutil.which("bash") is None:
+        raise Skipped("no bash")
+    bad = []
+    for program, source, pattern in (("edgectl", "edgectl/main.c", r'^\t\{ "(\w+)", cmd_'), ("edgehub", "hub/main.c", r'\{ "(\w+)", cli_')):
+        path = os.path.join(TOP, "packaging/completions", program)
+        script = (f'. "$1" && COMP_WORDS=({program} "") COMP_CWORD=1 && _{program} && echo "${{COMPREPLY[*]}}"')
+        p = subprocess.run(["bash", "-c", script, "bash", path], capture_output=True, text=True, check=False)
+        if p.returncode != 0 or p.stderr:
+            bad.append(f"packaging/completions/{program}: {p.stderr.strip()}")
+            continue
+        commands = re.findall(pattern, read(source), re.M)
+        if len(commands) < 5:
+            bad.append(f"{source}: its commands are not found, the pattern of this check is out of date")
+        bad += [f"packaging/completions/{program}: does not offer {c}" for c in commands if c not in p.stdout.split()]
+    return bad
+
+
 def check_format(args):
     """Only told, never failed on: clang-format breaks lines in other places than people do."""
     if shutil.which("clang-format") is None:

@@ -31,6 +31,9 @@ BROKEN = {
                   'static const struct key policy_keys[] = {\n\t{ "work", "start", KEY_BOOL, P(x), 0, 0, NULL, "yes" },\n};\n',
                   "man/policy.conf.5": ".It Cm start\nno default\n"},
                  ["lacks [hub] url", "start does not name its default yes"]),
+    "completions": ({"packaging/completions/edgectl": "_edgectl() { COMPREPLY=(status); }\n", "packaging/completions/edgehub": "((\n",
+                     "edgectl/main.c": "".join(f'\t{{ "{c}", cmd_{c}, 0 }},\n' for c in ("status", "logs", "drain", "help", "signal"))},
+                    ["completions/edgectl: does not offer logs", "completions/edgehub: "]),
     "units-verify": ({"packaging/systemd/a.service.in": "[Service]\nExecStart=@libexecdir@/x\nNoSuchKey=1\n"}, ["NoSuchKey"]),
     "units": ({"packaging/systemd/a.service.in": "[Service]\nEnvironment=TOKEN=abc\n"}, ["lacks Restart=", "a secret has no place"]),
 }

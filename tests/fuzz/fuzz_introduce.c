@@ -1,0 +1,111 @@
+/*
+ * privhelper's introducer from the socket on: up to four connections that say anything, in any order, with and without
+ * descriptors. It may end by its own word (failed) and by nothing else, and leaves no descriptor behind.
+ *
+ * Input: steps of one byte (bits 0-1 connection, 2 hang up and dial again first, 3 with a descriptor, 4 let the loop turn), one byte
+ * of length and that many bytes: a record.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "privhelper/introduce.h"
+
+#define CLIENTS	4
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct sockaddr_un name = { .sun_family = AF_UNIX };	/* autobind: an abstract name */
+
+/* The real ones would fill the terminal; what is fatal would hide as an exit. */
+void log_info(const char *fmt, ...) { }
+void log_warn(const char *fmt, ...) { }
+void log_error(const char *fmt, ...) { }
+void fatal(const char *fmt, ...) { abort(); }
+
+static int
+dial(int listener)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un sun;
+	socklen_t len = sizeof(sun);
+
+	if (fd < 0 || getsockname(listener, (struct sockaddr *)&sun, &len) < 0)
+		abort();
+	if (connect(fd, (struct sockaddr *)&sun, len) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void
+say(int fd, const uint8_t *data, size_t len, bool with_fd)
+{
+	union { struct cmsghdr align; char buf[CMSG_SPACE(sizeof(int))]; } ctl = { 0 };
+	struct iovec iov = { (void *)data, len };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int zero = 0;
+
+	if (with_fd) {
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = sizeof(ctl.buf);
+		*CMSG_FIRSTHDR(&mh) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+			.cmsg_len = CMSG_LEN(sizeof(int)) };
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&mh)), &zero, sizeof(zero));
+	}
+	sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void
+play(struct introducer *in, struct loop *loop, int listener, const uint8_t *data, size_t size)
+{
+	int clients[CLIENTS] = { -1, -1, -1, -1 };
+
+	while (size >= 2 && !in->failed) {
+		int *fd = &clients[data[0] % CLIENTS];
+		size_t len = data[1] < size - 2 ? data[1] : size - 2;
+
+		if ((data[0] & 4) != 0 && *fd >= 0) {
+			close(*fd);
+			*fd = -1;
+		}
+		if (*fd < 0)
+			*fd = dial(listener);
+		if (*fd >= 0)
+			say(*fd, data + 2, len, (data[0] & 8) != 0);
+		for (int i = 0; i < 3 && (data[0] & 16) != 0; i++)
+			loop_turn(loop, 0);
+		data += 2 + len;
+		size -= 2 + len;
+	}
+	for (int i = 0; i < 6 && !in->failed; i++)
+		loop_turn(loop, 0);
+	for (int i = 0; i < CLIENTS; i++)
+		if (clients[i] >= 0)
+			close(clients[i]);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct introducer in;
+	struct loop *loop;
+	int before = dup(0), after, listener;
+
+	close(before);
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (bind(listener, (const struct sockaddr *)&name, sizeof(name.sun_family)) < 0 || listen(listener, 8) < 0 ||
+	    loop_new(&loop) < 0 || introduce_init(&in, loop, listener, getuid(), getuid()) < 0)
+		abort();
+	play(&in, loop, listener, data, size);
+	introduce_done(&in);
+	loop_free(loop);
+	close(listener);
+	after = dup(0);
+	close(after);
+	if (after != before)
+		abort();
+	return 0;
+}
