@@ -113,7 +113,7 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	free(spec);
 	if (r < 0)
 		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
-	log_info("run %s: sent to device %s (%s)", info.handle, d.id, d.name);
+	log_debug("run %s: sent to device %s (%s)", info.handle, d.id, d.name);
 	return client_say(client, req, 0, "%s", info.handle);
 }
 

@@ -38,7 +38,7 @@ opt_str(const struct json *obj, const char *key, size_t max, const char **ret_s)
 	*ret_s = "";
 	if (v == NULL || v->type == JSON_NULL)
 		return 0;
-	if (v->type != JSON_STRING || v->len > max)
+	if (v->type != JSON_STRING || v->len > max || memchr(v->str, '\0', v->len) != NULL)
 		return -EBADMSG;
 	*ret_s = v->str;
 	return 0;

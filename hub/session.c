@@ -412,7 +412,7 @@ session_text(struct session *s, const uint8_t *data, size_t len)
 {
 	struct json_doc *doc = NULL;
 	struct frame f;
-	int r = json_parse(data, len, &doc);
+	int r = json_parse_nul(data, len, &doc);
 
 	if (r == 0)
 		r = frame_decode(json_root(doc), s->welcomed ? s->version : HUB_VERSION, &f);

@@ -27,7 +27,7 @@ struct json_doc {
 	struct json *last[JSON_DEPTH_MAX];	/* last element of each */
 	unsigned depth, nodes;
 	const char *key;
-	bool nomem;
+	bool nomem, nul_ok;
 };
 
 static void *
@@ -54,9 +54,9 @@ arena_alloc(struct json_doc *doc, size_t n)
 }
 
 static char *
-arena_str(struct json_doc *doc, const unsigned char *s, size_t len)
+arena_str(struct json_doc *doc, const unsigned char *s, size_t len, bool nul_ok)
 {
-	char *p = memchr(s, '\0', len) == NULL ? arena_alloc(doc, len + 1) : NULL;
+	char *p = nul_ok || memchr(s, '\0', len) == NULL ? arena_alloc(doc, len + 1) : NULL;
 
 	if (p == NULL)
 		return NULL;
@@ -133,7 +133,7 @@ on_str(void *ctx, const unsigned char *s, size_t len)
 
 	if (n == NULL)
 		return 0;
-	n->str = arena_str(ctx, s, len);
+	n->str = arena_str(ctx, s, len, ((struct json_doc *)ctx)->nul_ok);
 	n->len = len;
 	return n->str != NULL;
 }
@@ -143,7 +143,7 @@ on_key(void *ctx, const unsigned char *s, size_t len)
 {
 	struct json_doc *doc = ctx;
 
-	doc->key = arena_str(doc, s, len);
+	doc->key = arena_str(doc, s, len, false);
 	return doc->key != NULL;
 }
 
@@ -187,8 +187,8 @@ static const yajl_callbacks callbacks = {
 	.yajl_start_array = on_open_arr, .yajl_end_array = on_close,
 };
 
-int
-json_parse(const void *data, size_t len, struct json_doc **ret_doc)
+static int
+parse(const void *data, size_t len, bool nul_ok, struct json_doc **ret_doc)
 {
 	struct json_doc *doc;
 	yajl_handle y;
@@ -204,6 +204,7 @@ json_parse(const void *data, size_t len, struct json_doc **ret_doc)
 		free(doc);
 		return -ENOMEM;
 	}
+	doc->nul_ok = nul_ok;
 	st = yajl_parse(y, data, len);
 	if (st == yajl_status_ok)
 		st = yajl_complete_parse(y);
@@ -215,6 +216,18 @@ json_parse(const void *data, size_t len, struct json_doc **ret_doc)
 	else
 		*ret_doc = doc;
 	return r;
+}
+
+int
+json_parse(const void *data, size_t len, struct json_doc **ret_doc)
+{
+	return parse(data, len, false, ret_doc);
+}
+
+int
+json_parse_nul(const void *data, size_t len, struct json_doc **ret_doc)
+{
+	return parse(data, len, true, ret_doc);
 }
 
 void
@@ -274,7 +287,7 @@ json_get_str(const struct json *obj, const char *key)
 {
 	const struct json *n = json_get(obj, key);
 
-	return n != NULL && n->type == JSON_STRING ? n->str : NULL;
+	return n != NULL && n->type == JSON_STRING && memchr(n->str, '\0', n->len) == NULL ? n->str : NULL;
 }
 
 bool

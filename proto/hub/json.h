@@ -29,6 +29,11 @@ struct json_doc;
 
 /* Parses one whole document. -EBADMSG (not JSON, or over a limit), -ENOMEM. Free with json_doc_free(). */
 int json_parse(const void *data, size_t len, struct json_doc **ret_doc);
+/*
+ * The same, but string values (not keys) may hold NULs, as log text does: those have all their bytes in str and len, and
+ * json_get_str() and json_copy_str() do not find them.
+ */
+int json_parse_nul(const void *data, size_t len, struct json_doc **ret_doc);
 void json_doc_free(struct json_doc *doc);
 const struct json *json_root(const struct json_doc *doc);
 

@@ -842,7 +842,7 @@ def test_b36_bytes_and_code_points(edgehub):
     assert output(p)[::2] == (data, 0)
     agent.cut()
     agent = agent.again(edgeward=False)
-    text = "aä€😀" * 300
+    text = "aä€😀\0\x01\x7f\u2028" * 300
     p, handle, _ = run(edgehub, agent)
     at = 0
     for c in text:

@@ -18,7 +18,7 @@ parse(const char *text)
 {
 	json_doc_free(doc);
 	doc = NULL;
-	assert_int_equal(json_parse(text, strlen(text), &doc), 0);
+	assert_int_equal(json_parse_nul(text, strlen(text), &doc), 0);
 	return json_root(doc);
 }
 
@@ -155,6 +155,10 @@ test_chunk_and_channel(void **state)
 	assert_int_equal(frame_chunk(parse("{\"stream\":\"combined\",\"offset\":4096,\"text\":\"line\\n\"}"), &c), 0);
 	assert_int_equal(c.offset, 4096);
 	assert_int_equal(c.len, 5);
+	assert_int_equal(frame_chunk(parse("{\"text\":\"a\\u0000b\"}"), &c), 0);
+	assert_int_equal(c.len, 3);
+	assert_memory_equal(c.text, "a\0b", 3);
+	assert_int_equal(frame_decode(parse("{\"v\":1,\"type\":\"bye\",\"id\":\"c\\u0000\"}"), 1, &f), -EBADMSG);
 	assert_int_equal(frame_chunk(parse("{\"offset\":-1,\"text\":\"x\"}"), &c), -EBADMSG);
 	assert_int_equal(frame_chunk(parse("{\"offset\":1}"), &c), -EBADMSG);
 	snprintf(big, sizeof(big), "{\"text\":\"%032768d\"}", 0);

@@ -86,6 +86,30 @@ refuses(void **state)
 	free(many);
 }
 
+/* Log text may hold NULs; a name or a message with one is not found, so that nobody reads half of it. */
+static void
+reads_nul(void **state)
+{
+	static const char text[] = "{\"text\":\"a\\u0000b\",\"name\":\"ok\"}";
+	const struct json *o, *t;
+	char buf[8];
+
+	json_doc_free(doc);
+	doc = NULL;
+	assert_int_equal(json_parse_nul(text, strlen(text), &doc), 0);
+	o = json_root(doc);
+	t = json_get(o, "text");
+	assert_int_equal(t->type, JSON_STRING);
+	assert_int_equal(t->len, 3);
+	assert_memory_equal(t->str, "a\0b", 4);
+	assert_null(json_get_str(o, "text"));
+	assert_false(json_copy_str(o, "text", buf, sizeof(buf)));
+	assert_string_equal(json_get_str(o, "name"), "ok");
+	json_doc_free(doc);
+	doc = NULL;
+	assert_int_equal(json_parse_nul("{\"a\\u0000\":1}", 13, &doc), -EBADMSG);
+}
+
 static void
 writes(void **state)
 {
@@ -146,6 +170,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(reads, teardown),
 		cmocka_unit_test_teardown(refuses, teardown),
+		cmocka_unit_test_teardown(reads_nul, teardown),
 		cmocka_unit_test_teardown(writes, teardown),
 		cmocka_unit_test(every_size_of_buffer),
 	};
