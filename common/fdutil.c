@@ -79,6 +79,8 @@ fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_
 		return -EINVAL;
 	if (st.st_size < 0 || (uint64_t)st.st_size > size)
 		return -EFBIG;
+	if (st.st_size > 0)	/* files of /proc have a size of 0 and content */
+		size = (size_t)st.st_size;
 	buf = malloc(size + 1);
 	if (buf == NULL)
 		return -ENOMEM;

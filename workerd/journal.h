@@ -17,7 +17,7 @@
 #define JOURNAL_ASIDE	3u
 #define JOURNAL_SEEN	4096u		/* delivered handles that are remembered */
 #define JOURNAL_MAX	8192u		/* records in the file before it is rewritten */
-#define JOURNAL_READ_MAX (32u << 20)	/* bytes of a file that is looked at at all */
+#define JOURNAL_READ_MAX (8u << 20)	/* bytes of a file that is looked at at all */
 
 enum journal_type {
 	JOURNAL_STARTED = 1,

@@ -101,15 +101,15 @@ on_held(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct workerd *w = ctx;
 	struct launch_held held;
-	int fds[3], r;
+	int fds[4], r;
 
 	memcpy(&held, msg->data, sizeof(held));
 	if (!is_held(&held, w))
 		return -EPROTO;
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < 4; i++)
 		fds[i] = ipc_take_fd(msg, i);
 	r = workload_adopt(w, &held, fds);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		cleanup_close(&fds[i]);
 	return r;
 }
@@ -232,7 +232,7 @@ launcher_ended(struct ipc_chan *chan, int err, void *ctx)
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ LAUNCH_EV_READY, IPC_ST_OPEN, 0, 0, SIZE(launch_ready), on_ready },
-	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 3, 3, SIZE(launch_held), on_held },
+	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 4, 4, SIZE(launch_held), on_held },
 	{ LAUNCH_EV_HELD_END, IPC_ST_OPEN, 0, 0, 0, 0, on_held_end },
 	{ LAUNCH_ANS_START, IPC_ST_OPEN, 0, 2, 0, sizeof(struct launch_held), on_start_answer },
 	{ LAUNCH_EV_ENDED, IPC_ST_OPEN, 0, 0, SIZE(launch_ended), on_ended },
@@ -254,9 +254,9 @@ launchchan_open(struct workerd *w, int fd)
 int
 launchchan_start(struct workload *wl, const struct launch_start *s, int spec)
 {
-	const int fds[3] = { spec, wl->rec.fd, wl->w->ids.root };
+	const int fds[4] = { spec, wl->rec.fd, wl->rec.report, wl->w->ids.root };
 
-	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, 3, &wl->start_id);
+	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, 4, &wl->start_id);
 }
 
 static void

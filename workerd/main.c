@@ -163,6 +163,7 @@ main(int argc, char **argv)
 		false, false };
 	int opt;
 
+	opterr = 0;
 	self.rundir = "/run/edgeward";
 	while ((opt = getopt(argc, argv, "nvVc:p:r:s:")) != -1) {
 		switch (opt) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/fdutil.h"
 #include "proto/ipc/ipc.h"
 
 #define MAGIC		0x6477726465726577ULL
@@ -58,32 +59,43 @@ unmap(struct record *rec, uint64_t ring)
 static int
 make(uint64_t ring, struct record *rec)
 {
+	static const struct launch_report none;
 	_cleanup_close_ int fd = memfd_create("record", MFD_CLOEXEC);
+	_cleanup_close_ int report = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int r;
 
-	if (fd < 0 || ftruncate(fd, (off_t)(RECORD_PAGE + ring)) < 0)
+	if (fd < 0 || ftruncate(fd, (off_t)(RECORD_PAGE + ring)) < 0 || report < 0)
 		return -errno;
-	r = map(rec, fd, ring);
+	r = fd_write_all(report, &none, sizeof(none));
+	if (r == 0 && fcntl(report, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+		r = -errno;
 	if (r == 0)
-		rec->fd = take_fd(&fd);
-	return r;
+		r = map(rec, fd, ring);
+	if (r < 0)
+		return r;
+	rec->fd = take_fd(&fd);
+	rec->report = take_fd(&report);
+	return 0;
 }
 
 int
 record_new(struct record_spares *spares, const char *handle, uint64_t ring, struct record *ret_rec)
 {
-	struct record rec = { .fd = -1 };
+	struct record rec = { .fd = -1, .report = -1 };
+	static const struct launch_report none;
 	int r = 0;
 
 	ring = ring_size(ring);
-	if (spares->n > 0)
+	if (spares->n > 0) {
 		rec = spares->spare[--spares->n];
-	else
+		if (pwrite(rec.report, &none, sizeof(none), 0) != (ssize_t)sizeof(none))
+			r = -EIO;
+	} else {
 		r = make(ring, &rec);
+	}
 	if (r < 0)
 		return r;
 	memset(rec.h, 0, sizeof(*rec.h));
-	memset((uint8_t *)rec.h + LAUNCH_REPORT_OFFSET, 0, sizeof(struct launch_report));
 	rec.h->version = VERSION;
 	rec.h->digest_version = XXH_versionNumber();
 	rec.h->ring = ring;
@@ -141,12 +153,34 @@ settle(struct record *rec, int pipe)
 	return 0;
 }
 
-int
-record_adopt(int fd, const char *handle, int pipe, struct record *ret_rec)
+/* A state that is not one would lead the library astray. */
+static bool
+digest_ok(const struct record_digest *d, const XXH3_state_t *fresh)
 {
-	struct record rec = { .fd = fd };
-	struct record_head copy;
+	return d->state.secretLimit == fresh->secretLimit && d->state.nbStripesPerBlock == fresh->nbStripesPerBlock &&
+	    d->state.nbStripesSoFar <= fresh->nbStripesPerBlock && d->state.bufferedSize <= sizeof(d->state.buffer) &&
+	    d->state.seed == 0 && d->state.useSeed == 0 && d->state.totalLen == d->offset;
+}
+
+static void
+revive_digest(struct record_head *h)
+{
+	struct record_digest *now = &h->digest[h->digest_now];
 	XXH3_state_t fresh;
+
+	XXH3_128bits_reset(&fresh);
+	if (h->digest_version != XXH_versionNumber() || !digest_ok(now, &fresh)) {
+		h->flags |= RECORD_F_NO_DIGEST;
+		now->state = fresh;
+	}
+	now->state.extSecret = fresh.extSecret;	/* a pointer into the library of this process */
+}
+
+int
+record_adopt(int fd, int report, const char *handle, int pipe, struct record *ret_rec)
+{
+	struct record rec = { .fd = fd, .report = report };
+	struct record_head copy;
 	struct stat st;
 	int r;
 
@@ -162,10 +196,7 @@ record_adopt(int fd, const char *handle, int pipe, struct record *ret_rec)
 		unmap(&rec, copy.ring);
 		return r;
 	}
-	XXH3_128bits_reset(&fresh);	/* its secret is a pointer into the library of this process */
-	rec.h->digest[0].state.extSecret = rec.h->digest[1].state.extSecret = fresh.extSecret;
-	if (rec.h->digest_version != XXH_versionNumber())
-		rec.h->flags |= RECORD_F_NO_DIGEST;
+	revive_digest(rec.h);
 	*ret_rec = rec;
 	return 0;
 }
@@ -184,8 +215,10 @@ record_free(struct record_spares *spares, struct record *rec)
 	} else {
 		unmap(rec, ring);
 		close(rec->fd);
+		if (rec->report >= 0)
+			close(rec->report);
 	}
-	*rec = (struct record){ .fd = -1 };
+	*rec = (struct record){ .fd = -1, .report = -1 };
 }
 
 void
@@ -353,8 +386,7 @@ record_report(const struct record *rec, struct launch_report *ret_report)
 {
 	struct launch_report rep;
 
-	memcpy(&rep, (const uint8_t *)rec->h + LAUNCH_REPORT_OFFSET, sizeof(rep));
-	if ((rep.flags & ~(LAUNCH_REPORT_STARTED | LAUNCH_REPORT_FAILED | LAUNCH_REPORT_EXITED)) != 0 ||
+	if (pread(rec->report, &rep, sizeof(rep), 0) != (ssize_t)sizeof(rep) || (rep.flags & ~(LAUNCH_REPORT_STARTED | LAUNCH_REPORT_FAILED | LAUNCH_REPORT_EXITED)) != 0 ||
 	    ((rep.flags & LAUNCH_REPORT_FAILED) != 0 && rep.flags != LAUNCH_REPORT_FAILED) ||
 	    rep.flags == LAUNCH_REPORT_EXITED)
 		memset(&rep, 0, sizeof(rep));

@@ -33,7 +33,7 @@ struct record_digest {
 	uint64_t offset;		/* bytes hashed */
 };
 
-/* Page 0 of the memfd. launch_report lies at its end, written by workinit. */
+/* Page 0 of the memfd. */
 struct record_head {
 	uint64_t magic;
 	uint32_t version, digest_version;
@@ -57,10 +57,11 @@ struct record_head {
 	uint8_t sentinel[RECORD_SENTINEL];
 	struct record_digest digest[2];
 };
-static_assert(sizeof(struct record_head) <= LAUNCH_REPORT_OFFSET, "the report lies behind it");
+static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 
 struct record {
 	int fd;				/* -1 = none */
+	int report;			/* memfd of a struct launch_report, written by workinit */
 	struct record_head *h;
 	uint8_t *ring;			/* mapped twice in a row: any part of it is contiguous */
 };
@@ -76,10 +77,10 @@ struct record_spares {
 int record_new(struct record_spares *spares, const char *handle, uint64_t ring, struct record *ret_rec);
 
 /*
- * Takes over a record that an earlier workerd filled; fd is owned on success. pipe is the output it was reading. Finds out
- * whether the last read took place. -EBADMSG when it is not a record of that handle.
+ * Takes over a record that an earlier workerd filled; fd and report are owned on success. pipe is the output it was reading.
+ * Finds out whether the last read took place. -EBADMSG when it is not a record of that handle.
  */
-int record_adopt(int fd, const char *handle, int pipe, struct record *ret_rec);
+int record_adopt(int fd, int report, const char *handle, int pipe, struct record *ret_rec);
 
 /* Unmaps and closes, or keeps it in spares. The launcher must have been told to forget it first. */
 void record_free(struct record_spares *spares, struct record *rec);

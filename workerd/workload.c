@@ -55,7 +55,7 @@ workload_add(struct workerd *w, const char *handle, enum state state)
 		return NULL;
 	wl->w = w;
 	wl->state = state;
-	wl->rec.fd = -1;
+	wl->rec.fd = wl->rec.report = -1;
 	if (++w->all.last_wid == 0)
 		w->all.last_wid = 1;
 	wl->info.wid = w->all.last_wid;
@@ -147,17 +147,15 @@ workload_info(const struct workload *wl, struct work_workload *ret_info)
 
 /* A damaged record, or none: what remains is that it ends, and that nobody knows how. */
 static void
-adopt_damaged(struct workload *wl, int fds[3])
+adopt_damaged(struct workload *wl)
 {
 	snprintf(wl->info.error, sizeof(wl->info.error), "its record was damaged");
 	log_error("record of %s is damaged: the workload is ended", wl->info.handle);
-	for (int i = 0; i < 3; i++)
-		cleanup_close(&fds[i]);
 	launchchan_kill(wl);
 }
 
 int
-workload_adopt(struct workerd *w, const struct launch_held *held, int fds[3])
+workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 {
 	struct workload *wl = workload_add(w, held->handle, ST_HELD);
 	struct launch_report rep;
@@ -167,14 +165,14 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[3])
 		return -ENOMEM;
 	wl->held = true;
 	wl->delivered = journal_seen(&w->journal, held->handle);
-	r = record_adopt(fds[2], held->handle, fds[0], &wl->rec);
+	r = record_adopt(fds[2], fds[3], held->handle, fds[0], &wl->rec);
 	if (r == -EBADMSG) {
-		adopt_damaged(wl, fds);
+		adopt_damaged(wl);
 		return 0;
 	}
 	if (r < 0)
 		return r;
-	fds[2] = -1;
+	fds[2] = fds[3] = -1;
 	r = launchchan_init(wl, take_fd(&fds[1]));
 	if (r == 0)
 		r = output_open(wl, take_fd(&fds[0]));

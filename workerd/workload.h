@@ -59,8 +59,8 @@ struct workload *workload_add(struct workerd *w, const char *handle, enum state 
 struct workload *workload_by_wid(const struct workerd *w, uint32_t wid);
 struct workload *workload_by_handle(const struct workerd *w, const char *handle);
 
-/* From what the launcher handed back. Takes fds[3]: output, init channel, record. */
-int workload_adopt(struct workerd *w, const struct launch_held *held, int fds[3]);
+/* From what the launcher handed back. Takes fds: output, init channel, record, report; what it leaves is the caller's. */
+int workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4]);
 
 /* One whose launcher is gone: known from the journal. */
 void workload_from_journal(struct workerd *w, const struct journal_record *rec);

@@ -2,9 +2,10 @@
  * workerd (W) and its launcher (L), over a socketpair on W's descriptor 3; and workinit (I), which starts one workload
  * and waits for it, with W over a socketpair that L made.
  *
- * L keeps a copy of every descriptor of a workload (output pipe, init channel, record), so a workerd that was killed
- * gets everything back: after HELLO L sends READY, one HELD per workload, HELD_END, and ENDED again for those that have
- * ended. What I has to say is written into the record (struct launch_report), where it survives W as well.
+ * L keeps a copy of every descriptor of a workload (output pipe, init channel, record, report), so a workerd that was
+ * killed gets everything back: after HELLO L sends READY, one HELD per workload, HELD_END, and ENDED again for those that
+ * have ended. What I has to say it writes into the report, a memfd of 64 bytes, where it survives W as well; the record is
+ * W's alone.
  */
 #ifndef EDGEWARD_PROTO_LAUNCH_H
 #define EDGEWARD_PROTO_LAUNCH_H
@@ -15,11 +16,11 @@
 
 enum launch_type {
 	LAUNCH_EV_READY = 0x0400,	/* L: struct launch_ready */
-	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 3 fds: output (read), init channel, record memfd */
+	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 4 fds: output (read), init channel, record, report */
 	LAUNCH_EV_HELD_END = 0x0404,	/* L: empty */
 
-	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 3 fds: sealed memfd with a work_spec, record memfd,
-					 * work root */
+	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 4 fds: sealed memfd with a work_spec, record memfd,
+					 * report memfd, work root */
 	LAUNCH_ANS_START = 0x0411,	/* L: struct launch_held + 2 fds: output (read), init channel; or empty and
 					 * hdr.status */
 	LAUNCH_EV_KILL = 0x0412,	/* W: struct launch_ref; the whole tree. A handle that is gone is no error */
@@ -133,11 +134,9 @@ struct init_exited {
 static_assert(sizeof(struct init_exited) == 32, "wire size");
 
 /*
- * What workinit says, at LAUNCH_REPORT_OFFSET of the record memfd. A claim of code that runs under the runner's uid: the
- * reader checks it, and ENDED decides.
+ * What workinit says: the content of the report memfd. A claim of code that runs under the runner's uid: the reader checks
+ * it, and ENDED decides.
  */
-#define LAUNCH_REPORT_OFFSET	3968u
-
 #define LAUNCH_REPORT_STARTED	0x1u
 #define LAUNCH_REPORT_FAILED	0x2u
 #define LAUNCH_REPORT_EXITED	0x4u

@@ -12,8 +12,8 @@ static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, sizeof(struct ipc_hello), sizeof(struct ipc_hello), NULL },
 	{ WORK_EV_WORKLOAD, IPC_ST_OPEN, 0, 0, sizeof(struct work_workload), sizeof(struct work_workload), NULL },
 	{ WORK_EV_OUTPUT, IPC_ST_OPEN, 0, 0, sizeof(struct work_output) + 1, IPC_MAX_WORK, NULL },
-	{ LAUNCH_REQ_START, IPC_ST_OPEN, 3, 3, sizeof(struct launch_start), sizeof(struct launch_start), NULL },
-	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 3, 3, sizeof(struct launch_held), sizeof(struct launch_held), NULL },
+	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 4, sizeof(struct launch_start), sizeof(struct launch_start), NULL },
+	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 4, 4, sizeof(struct launch_held), sizeof(struct launch_held), NULL },
 };
 
 static void

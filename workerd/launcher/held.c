@@ -28,7 +28,7 @@
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
 #define END_TRIES	100	/* of 10 ms, for all workloads at our own end */
 
-enum { OUTPUT, INIT, RECORD, HELD_FDS };
+enum { OUTPUT, INIT, RECORD, REPORT, HELD_FDS };
 
 struct held {
 	struct held *next;
@@ -175,7 +175,7 @@ static int
 start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 {
 	_cleanup_close_ int out = -1, init = -1;
-	struct workinit_fds fds = { .spec = msg->fds[0], .record = msg->fds[1], .root = msg->fds[2] };
+	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3] };
 	int p[2], r;
 	size_t len;
 
@@ -225,13 +225,14 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (h == NULL)
 		return -ENOMEM;
 	memcpy(&s, msg->data, sizeof(s));
-	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1 }, .events.fd = -1 };
+	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1, -1 }, .events.fd = -1 };
 	hdr.status = start(h, &s, msg);
 	if (hdr.status < 0) {
 		held_free(h);
 		return ipc_send_fds(chan, &hdr, NULL, 0, NULL, 0);
 	}
 	h->fds[RECORD] = ipc_take_fd(msg, 1);
+	h->fds[REPORT] = ipc_take_fd(msg, 2);
 	h->next = l->held;
 	l->held = h;
 	return ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
@@ -364,7 +365,7 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 const struct ipc_rule held_rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
-	{ LAUNCH_REQ_START, IPC_ST_OPEN, 3, 3, SIZE(launch_start), on_start },
+	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 4, SIZE(launch_start), on_start },
 	{ LAUNCH_EV_KILL, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_kill },
 	{ LAUNCH_EV_FORGET, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_forget },
 };

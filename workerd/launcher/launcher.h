@@ -11,7 +11,7 @@
 #include "proto/ipc/launch.h"
 
 /* Low descriptors of a child; the launcher keeps 3 to FD_CHILD_END - 1 occupied, so nothing it opens lands there. */
-enum { FD_INIT = 3, FD_RECORD = 4, FD_KILL = 5, FD_ROOT = 6, FD_SPEC = 7, FD_CHILD_END = 8 };
+enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_ROOT = 6, FD_SPEC = 7, FD_CHILD_END = 8 };
 
 struct launcher {
 	struct loop *loop;
@@ -21,6 +21,8 @@ struct launcher {
 	struct held *held;		/* the workloads */
 	char tree[512];			/* our cgroup, with READY's tree CGROUP */
 	int tree_fd;
+	uid_t uid;
+	gid_t gid;
 	struct rlimit nofile;		/* as we were started; ours is raised */
 	int listener;			/* for workerd, -1 = none */
 	pid_t worker;			/* 0 = none */
@@ -43,7 +45,7 @@ extern const size_t held_nrules;
 
 /* workinit.c: runs in the child and ends with it. The descriptors are the launcher's. */
 struct workinit_fds {
-	int output, init, record, spec, root, cgroup;	/* cgroup: -1 = none */
+	int output, init, report, spec, root, cgroup;	/* cgroup: -1 = none */
 };
 _Noreturn void workinit(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 

@@ -27,9 +27,9 @@
 #include "version.h"
 #include "workerd/launcher/launcher.h"
 
-#define DELAY_MIN	100		/* ms between starts of workerd */
-#define DELAY_MAX	5000
-#define STABLE_MS	10000
+#define DELAY_MIN	50		/* ms between starts of workerd */
+#define DELAY_MAX	1000
+#define STABLE_MS	2000
 #define QUEUE_MAX	(4u << 20)	/* HELD of every workload */
 #define WORKER_CHANNEL	3
 #define WORKER_LISTENER	4
@@ -169,6 +169,8 @@ confine(struct launcher *l, const char *pool_file)
 	l->ready.pool_first = pool.first;
 	l->ready.pool_count = pool.count;
 	l->ready.pool_gid = pool.gid;
+	l->uid = getuid();
+	l->gid = getgid();
 	l->ready.pid = getpid();
 	snprintf(l->ready.build, sizeof(l->ready.build), "%s", EDGEWARD_VERSION);
 	if (getrandom(&l->ready.instance, sizeof(l->ready.instance), 0) != (ssize_t)sizeof(l->ready.instance))
@@ -217,6 +219,8 @@ main(int argc, char **argv)
 	bool only_check = false;
 	char *slash;
 	int opt, n = 1;
+
+	opterr = 0;
 
 	if (readlink("/proc/self/exe", worker, sizeof(worker) - sizeof("/workerd")) > 0 &&
 	    (slash = strrchr(worker, '/')) != NULL)

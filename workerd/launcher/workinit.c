@@ -3,7 +3,7 @@
  *
  * Until give_up_ids() it is as strong as the launcher and reads nothing but the checked struct; what the hub sent (the spec)
  * is looked at only afterwards. It is not dumpable, so the payload, which has the same uid, cannot look into it. What it
- * has to say goes into the record, where it outlives workerd. When its channel ends, workerd and launcher are both gone:
+ * has to say goes into the report, where it outlives workerd. When its channel ends, workerd and launcher are both gone:
  * it ends the tree, itself included. A payload that kills it ends its own workload as lost.
  */
 #include <errno.h>
@@ -39,7 +39,7 @@ static void
 tell(uint32_t part)
 {
 	out.report.flags |= part;
-	if (pwrite(FD_RECORD, &out.report, sizeof(out.report), LAUNCH_REPORT_OFFSET) != (ssize_t)sizeof(out.report))
+	if (pwrite(FD_REPORT, &out.report, sizeof(out.report), 0) != (ssize_t)sizeof(out.report))
 		_exit(1);
 }
 
@@ -58,7 +58,7 @@ static int
 arrange_fds(const struct workinit_fds *fds)
 {
 	int end = fds->cgroup >= 0 ? openat(fds->cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC) : fds->init;
-	const int map[][2] = { { fds->record, FD_RECORD }, { fds->init, FD_INIT }, { end, FD_KILL },
+	const int map[][2] = { { fds->report, FD_REPORT }, { fds->init, FD_INIT }, { end, FD_KILL },
 		{ fds->root, FD_ROOT }, { fds->spec, FD_SPEC } };
 
 	for (unsigned i = 0; i < sizeof(map) / sizeof(map[0]); i++)
@@ -198,7 +198,7 @@ workinit(const struct launcher *l, const struct launch_start *s, const struct wo
 	check(arrange_fds(fds), INIT_STAGE_FDS);
 	check(set_limits(l, s), INIT_STAGE_LIMITS);
 	if (fds->cgroup < 0 && l->ready.tree == LAUNCH_TREE_PIDNS)
-		check(map_ids(getuid(), getgid()), INIT_STAGE_IDS);
+		check(map_ids(l->uid, l->gid), INIT_STAGE_IDS);
 	check(give_up_ids(l, s), INIT_STAGE_IDS);
 	check(read_spec(&spec), INIT_STAGE_SPEC);
 	check(enter_dir(spec.work_dir), INIT_STAGE_WORKDIR);

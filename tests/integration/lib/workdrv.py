@@ -73,8 +73,8 @@ class Run:
         self.data = bytearray()
         self.base = 0                   # offset of data[0] of this subscription
         self.gaps, self.end, self.gone, self.answer, self.epoch = [], None, False, None, 0
+        self.pieces = []                # (offset, bytes) before the last gap
         self.first_byte = None
-        self.total = 0
 
     @property
     def next(self):
@@ -305,8 +305,8 @@ class Device:
             if r and epoch == r.epoch:
                 assert start == r.next and to > start, (start, to, r.next)
                 r.gaps.append((start, to, reason))
-                r.data += b"\0" * 0
-                r.base = to - len(r.data)
+                r.pieces.append((r.base, bytes(r.data)))
+                r.data, r.base = bytearray(), to
         elif typ == END_T:
             wid, epoch, total, digest, has, _ = END.unpack(body)
             r = self.by_wid.get(wid)
@@ -419,12 +419,35 @@ class Device:
             self.deliver(r)
         return r
 
-    def deliver(self, r):
-        self.send(DELIVERED_T, REF.pack(r.wid, 0))
-        self.wait(f"{r.handle} is gone", lambda: r.gone)
+    def deliver(self, r, timeout=20):
+        end = time.monotonic() + timeout
+        sent = None
+        while not r.gone:
+            if sent != r.wid:           # again after a restart of workerd
+                try:
+                    self.send(DELIVERED_T, REF.pack(r.wid, 0))
+                    sent = r.wid
+                except ConnectionError:
+                    self.connect()
+                    if r.wid == 0:      # it was noted, the answer was not
+                        r.gone = True
+                        self.runs.pop(r.handle, None)
+                continue
+            assert time.monotonic() < end, f"{r.handle} stays: " + self.log_text()
+            try:
+                self.step(0.5)
+            except ConnectionError:
+                self.connect()
+                if r.wid == 0:
+                    r.gone = True
+                    self.runs.pop(r.handle, None)
 
     def run(self, argv, **kw):
         return self.finish(self.start(argv, **kw))
+
+    def snapshot_handles(self):
+        """What workerd told in its last snapshot and has not forgotten."""
+        return [r.handle for r in self.by_wid.values()]
 
     def workload_cgroups(self):
         return sorted(n for n in os.listdir(self.cgroup) if n.startswith("w."))
@@ -439,4 +462,5 @@ class Device:
             if not left:
                 return True
             time.sleep(0.05)
+        print("left behind:", left, [(p, proc.cmdline(p)) for p in left if isinstance(p, int)])
         return False
