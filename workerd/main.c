@@ -94,6 +94,7 @@ open_directories(const char *statedir)
 	fd = open(statedir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		fatal("state directory %s: %s", statedir, strerror(errno));
+	owners_init(&self.owners, fd);
 	r = journal_open(&self.journal, fd, remember, NULL);
 	if (r == 1)
 		log_error("%s/journal was damaged: a copy is kept as journal.bad.0, what was good in it goes on", statedir);

@@ -44,11 +44,13 @@ check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint
 	return r;
 }
 
-/* The slot of a directory; somebody who works there already decides. */
+/* The slot of a directory; somebody who works there already decides. The root itself is slot 0's, and what is made from there. */
 static int
 find_slot(struct workerd *w, const char *top, uint32_t *ret_slot, uint32_t *ret_owner)
 {
+	const struct pool pool = { .first = w->ids.first, .count = w->ids.count };
 	uint8_t taken[POOL_MAX] = { 0 };
+	int r;
 
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next) {
 		if (wl->rec.h == NULL || wl->state >= ST_ENDED || top[0] == '\0')
@@ -59,7 +61,8 @@ find_slot(struct workerd *w, const char *top, uint32_t *ret_slot, uint32_t *ret_
 		}
 		taken[wl->rec.h->slot % POOL_MAX] = 1;
 	}
-	return ids_slot(&w->ids, top, taken, ret_slot, ret_owner);
+	r = ids_slot(&w->ids, top, taken, ret_slot, ret_owner);
+	return r < 0 || *ret_slot == 0 ? r : owners_claim(&w->owners, &pool, *ret_slot, top, *ret_owner == 0);
 }
 
 static enum work_refusal
@@ -85,6 +88,10 @@ choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], ui
 	case -EACCES:
 		snprintf(error, 208, "work directory %s belongs to uid %u, which is no runner id; give it to one or remove it",
 		    quoted, owner);
+		return WORK_REFUSED_FORBIDDEN_PATH;
+	case -EPERM:
+		snprintf(error, 208, "work directory %s was made by the runner of another directory, uid %u; remove it", quoted,
+		    owner);
 		return WORK_REFUSED_FORBIDDEN_PATH;
 	case -ENAMETOOLONG:
 		snprintf(error, 208, "work directory %s: a name is too long", quoted);

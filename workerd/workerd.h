@@ -12,6 +12,7 @@
 #include "proto/ipc/work.h"
 #include "workerd/ids.h"
 #include "workerd/journal.h"
+#include "workerd/owners.h"
 #include "workerd/record.h"
 #include "workerd/workload.h"
 
@@ -34,6 +35,7 @@ struct workerd {
 	const char *rundir;
 	uint32_t slots;
 	struct ids ids;
+	struct owners owners;
 	struct work_caps caps;
 	struct workloads all;
 	struct record_spares spares;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -126,12 +127,33 @@ read_spec(struct work_spec *spec)
 	return 0;
 }
 
+/*
+ * Whoever owns the first step of the path can change all that is below. Every runner may make names in the root, so it may not
+ * be what we were told to find or make; what is ours or root's nobody else can move.
+ */
 static int
-enter_dir(char *path)
+check_top(char *path)
 {
-	int fd = beneath_make(FD_ROOT, path);
+	size_t len = strcspn(path, "/");
+	char after = path[len];
+	struct stat st;
+	int r;
 
-	return fd < 0 ? fd : fchdir(fd) < 0 ? -errno : close_range(FD_ROOT, fd > FD_SPEC ? (unsigned)fd : FD_SPEC, 0);
+	path[len] = '\0';
+	r = len == 0 ? 0 : fstatat(FD_ROOT, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno :
+	    st.st_uid != getuid() && st.st_uid != 0 ? -EACCES : 0;
+	path[len] = after;
+	return r;
+}
+
+static int
+enter_dir(const struct launcher *l, char *path)
+{
+	int fd = beneath_make(FD_ROOT, path), r = fd < 0 ? fd : l->ready.pool_count != 0 ? check_top(path) : 0;
+
+	if (r < 0)
+		return r;
+	return fchdir(fd) < 0 ? -errno : close_range(FD_ROOT, fd > FD_SPEC ? (unsigned)fd : FD_SPEC, 0);
 }
 
 static pid_t
@@ -201,7 +223,7 @@ workinit(const struct launcher *l, const struct launch_start *s, const struct wo
 		check(map_ids(l->uid, l->gid), INIT_STAGE_IDS);
 	check(give_up_ids(l, s), INIT_STAGE_IDS);
 	check(read_spec(&spec), INIT_STAGE_SPEC);
-	check(enter_dir(spec.work_dir), INIT_STAGE_WORKDIR);
+	check(enter_dir(l, spec.work_dir), INIT_STAGE_WORKDIR);
 	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
 	check(p[1].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK), INIT_STAGE_FDS);
 	pid = spawn(lists[0], lists[1]);

@@ -1,0 +1,78 @@
+#include "workerd/owners.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <xxhash.h>
+
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+
+#define NAME	"owners"
+#define MAGIC	0x4f574445u
+#define VERSION	1u
+
+static uint64_t
+sum_of(const struct owners_file *f)
+{
+	return XXH3_64bits(f, offsetof(struct owners_file, sum));
+}
+
+void
+owners_init(struct owners *o, int dirfd)
+{
+	memset(o, 0, sizeof(*o));
+	o->dirfd = dirfd;
+}
+
+static bool
+file_ok(const struct owners_file *f, size_t len, const struct pool *pool)
+{
+	return len == sizeof(*f) && f->magic == MAGIC && f->version == VERSION && f->first == pool->first &&
+	    f->count == pool->count && f->sum == sum_of(f);
+}
+
+static int
+load(struct owners *o, const struct pool *pool)
+{
+	_cleanup_free_ uint8_t *data = NULL;
+	size_t len = 0;
+	int r = fd_read_file(o->dirfd, NAME, sizeof(o->f), &data, &len);
+
+	if (r == 0)
+		memcpy(&o->f, data, len);
+	if (r < 0 || !file_ok(&o->f, len, pool)) {
+		memset(&o->f, 0, sizeof(o->f));
+		o->f = (struct owners_file){ .magic = MAGIC, .version = VERSION, .first = pool->first, .count = pool->count };
+		if (getrandom(&o->f.seed, sizeof(o->f.seed), 0) != (ssize_t)sizeof(o->f.seed))
+			return -EIO;
+	}
+	o->loaded = true;
+	return 0;
+}
+
+int
+owners_claim(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh)
+{
+	static const uint8_t nobody[sizeof(o->f.tops[0])];
+	XXH128_canonical_t name;
+	uint8_t was[sizeof(name.digest)];
+	int r = o->loaded ? 0 : load(o, pool);
+
+	if (r < 0 || slot >= POOL_MAX)
+		return r < 0 ? r : -EINVAL;
+	XXH128_canonicalFromHash(&name, XXH3_128bits_withSeed(top, strlen(top), o->f.seed));
+	memcpy(was, o->f.tops[slot], sizeof(was));
+	if (memcmp(was, name.digest, sizeof(was)) == 0)
+		return 0;
+	if (!fresh && memcmp(was, nobody, sizeof(was)) != 0)
+		return -EPERM;
+	memcpy(o->f.tops[slot], name.digest, sizeof(was));
+	o->f.sum = sum_of(&o->f);
+	r = fd_replace_file(o->dirfd, NAME, &o->f, sizeof(o->f), 0600);
+	if (r < 0)
+		memcpy(o->f.tops[slot], was, sizeof(was));
+	return r;
+}
