@@ -45,6 +45,11 @@ enum admin_type {
 	ADMIN_EV_END = 0x0616,		/* struct admin_run */
 	ADMIN_REQ_SIGNAL = 0x0618,	/* struct admin_signal */
 	ADMIN_ANS_SIGNAL = 0x0619,	/* struct admin_text */
+	ADMIN_REQ_TOKENS = 0x061c,	/* empty */
+	ADMIN_ANS_TOKENS = 0x061d,
+	ADMIN_EV_TOKEN = 0x061e,	/* struct admin_token, its token empty */
+	ADMIN_REQ_TOKEN_REVOKE = 0x0620,	/* struct admin_text: token id */
+	ADMIN_ANS_TOKEN_REVOKE = 0x0621,	/* struct admin_text: the device it had enrolled, or empty */
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };
@@ -75,14 +80,16 @@ struct admin_token_req {
 static_assert(sizeof(struct admin_token_req) == 72, "wire size");
 
 struct admin_token {			/* secret */
-	int64_t expires;		/* CLOCK_REALTIME ns */
+	int64_t created, expires, used;	/* CLOCK_REALTIME ns; used 0 = not yet */
+	uint32_t revoked, reserved;
 	char id[24];
+	char device[24];		/* it has enrolled */
 	char token[112];
 	char name[64];
 	char pin[64];
 	char url[256];
 };
-static_assert(sizeof(struct admin_token) == 528, "wire size");
+static_assert(sizeof(struct admin_token) == 576, "wire size");
 
 struct admin_device {
 	int64_t created, last_seen, since;	/* CLOCK_REALTIME ns; since: of the session, 0 = not connected */
@@ -96,14 +103,16 @@ struct admin_device {
 };
 static_assert(sizeof(struct admin_device) == 256, "wire size");
 
+#define ADMIN_RUNS_PAGE	500u
 #define ADMIN_RUNS_OPEN	0x1u		/* only those not final */
 
 struct admin_runs_req {
 	char device[64];		/* empty = all */
 	uint32_t flags;
-	uint32_t max;			/* newest first; 0 = 100 */
+	uint32_t max;			/* newest first; at most and by default ADMIN_RUNS_PAGE */
+	int64_t before;			/* made earlier than this (CLOCK_REALTIME ns), 0 = no limit: the next page */
 };
-static_assert(sizeof(struct admin_runs_req) == 72, "wire size");
+static_assert(sizeof(struct admin_runs_req) == 80, "wire size");
 
 #define ADMIN_RUN_GAPPED	0x1u
 #define ADMIN_RUN_DIGEST	0x2u	/* digest is what the device told */

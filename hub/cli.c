@@ -25,14 +25,29 @@ take_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return r;
 }
 
+static void
+say_text(const uint8_t *data)
+{
+	struct admin_text text;
+	char clean[sizeof(text.text)];
+
+	memcpy(&text, data, sizeof(text));
+	if (admin_text_ok(&text))
+		fprintf(stderr, "edgehub: %s\n", cli_text(clean, sizeof(clean), text.text));
+}
+
 static int
 take_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct cli *cli = ctx;
 
 	(void)chan;
-	if (cli->answered || msg->hdr.id != cli->want)
-		return 0;	/* of a signal nobody waits for */
+	if (cli->answered || msg->hdr.id != cli->want) {
+		/* Of a signal that was sent on the way. */
+		if (msg->hdr.status < 0 && msg->hdr.len == sizeof(struct admin_text))
+			say_text(msg->data);
+		return 0;
+	}
 	free(cli->answer);
 	cli->answer = malloc(msg->hdr.len + 1u);
 	if (cli->answer == NULL)
@@ -59,6 +74,8 @@ take_event(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, sizeof(struct ipc_hello), sizeof(struct ipc_hello), take_hello },
 	ANSWER(ADMIN_ANS_STATUS), ANSWER(ADMIN_ANS_TOKEN), ANSWER(ADMIN_ANS_DEVICES), ANSWER(ADMIN_ANS_RUNS),
+	ANSWER(ADMIN_ANS_TOKENS), ANSWER(ADMIN_ANS_TOKEN_REVOKE),
+	EVENT(ADMIN_EV_TOKEN, sizeof(struct admin_token), sizeof(struct admin_token)),
 	ANSWER(ADMIN_ANS_RUN), ANSWER(ADMIN_ANS_FOLLOW), ANSWER(ADMIN_ANS_SIGNAL), ANSWER(ADMIN_ANS_REVOKE),
 	EVENT(ADMIN_EV_DEVICE, sizeof(struct admin_device), ADMIN_MAX),
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),
@@ -138,6 +155,12 @@ cli_fail(int code, const char *fmt, ...)
 	va_end(ap);
 	fprintf(stderr, "edgehub: %s\n", line);
 	return code;
+}
+
+int
+cli_usage(const char *line)
+{
+	return cli_fail(CLI_USAGE, "usage: edgehub %s", line);
 }
 
 int

@@ -43,6 +43,9 @@ int cli_say_unreachable(const struct cli *cli, int err);
 /* "edgehub: ..." on stderr; returns code. */
 int cli_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* "usage: edgehub LINE"; returns CLI_USAGE. */
+int cli_usage(const char *line);
+
 /* Copies an answer of a fixed size; false when the hub speaks another version. */
 bool cli_answer(const struct cli *cli, void *ret_v, size_t size);
 

@@ -7,105 +7,15 @@
 
 #include "common/parse.h"
 #include "hub/cli.h"
-#include "proto/hub/base64.h"
-#include "proto/hub/rfc3339.h"
 
 #define JSON_SIZE	65536u
 
 static char json_buf[JSON_SIZE];
 
-static int
-usage(const char *line)
-{
-	return cli_fail(CLI_USAGE, "usage: edgehub %s", line);
-}
-
-static void
-print_bundle(const struct admin_token *t, const char *server, const char *workdir_root)
-{
-	char json[2048], out[BASE64_LEN(sizeof(json)) + 1], stamp[RFC3339_SIZE];
-	struct json_w w;
-	size_t len;
-
-	json_w_init(&w, json, sizeof(json));
-	json_w_obj(&w, NULL);
-	json_w_str(&w, "server", server);
-	json_w_str(&w, "token", t->token);
-	json_w_str(&w, "pin", t->pin);
-	json_w_str(&w, "enrollment_id", t->id);
-	if (t->name[0] != '\0')
-		json_w_str(&w, "name", t->name);
-	if (workdir_root != NULL)
-		json_w_str(&w, "workdir_root", workdir_root);
-	json_w_str(&w, "expires_at", rfc3339_format(t->expires, stamp));
-	json_w_end_obj(&w);
-	if (json_w_done(&w, &len) < 0)
-		return;
-	base64url_encode(out, json, len);
-	printf("cloopenroll1.%s\n", out);
-}
-
-int
-cli_token(struct cli *cli, int argc, char *argv[])
-{
-	static const struct option options[] = {
-		{ "name", required_argument, NULL, 'n' }, { "ttl", required_argument, NULL, 't' },
-		{ "bundle", no_argument, NULL, 'b' }, { "server", required_argument, NULL, 's' }, { 0 },
-	};
-	static const char line[] = "token create [--name NAME] [--ttl DURATION] [--bundle] [--server URL]";
-	struct admin_token_req req = { 0 };
-	struct admin_token t;
-	const char *server = NULL;
-	bool bundle = false;
-	int opt, r;
-
-	if (argc < 2 || strcmp(argv[1], "create") != 0)
-		return usage(line);
-	while ((opt = getopt_long(argc - 1, argv + 1, "+", options, NULL)) != -1) {
-		if (opt == 'n' && strlen(optarg) >= sizeof(req.name))
-			return cli_fail(CLI_USAGE, "--name: at most %zu bytes", sizeof(req.name) - 1);
-		if (opt == 't' && parse_duration_ms(optarg, 1000, 24LL * 3600 * 1000, &req.ttl_ms) < 0)
-			return cli_fail(CLI_USAGE, "--ttl: a duration of 1s to 24h, such as 15m");
-		if (opt == 'n')
-			snprintf(req.name, sizeof(req.name), "%s", optarg);
-		else if (opt == 'b')
-			bundle = true;
-		else if (opt == 's')
-			server = optarg;
-		else if (opt != 't')
-			return usage(line);
-	}
-	if (optind != argc - 1)
-		return usage(line);
-	r = cli_request(cli, ADMIN_REQ_TOKEN, &req, sizeof(req));
-	if (r != 0)
-		return r;
-	if (!cli_answer(cli, &t, sizeof(t)))
-		return cli_say_unreachable(cli, -EPROTO);
-	if (bundle) {
-		print_bundle(&t, server != NULL ? server : t.url, NULL);
-	} else if (cli->json) {
-		struct json_w w;
-
-		json_w_init(&w, json_buf, sizeof(json_buf));
-		json_w_obj(&w, NULL);
-		json_w_str(&w, "token", t.token);
-		json_w_str(&w, "id", t.id);
-		json_w_str(&w, "name", t.name);
-		json_w_str(&w, "pin", t.pin);
-		json_w_str(&w, "server", server != NULL ? server : t.url);
-		cli_json_time(&w, "expires", t.expires);
-		json_w_end_obj(&w);
-		cli_print_json(&w);
-	} else {
-		printf("%s\n", t.token);
-	}
-	return CLI_OK;
-}
-
 /* A list in JSON is one array; the elements are printed as they come. */
 struct list {
-	unsigned n;
+	unsigned n, page;	/* printed; of them in this page */
+	int64_t last;		/* when the last one was made */
 };
 
 static int
@@ -156,7 +66,7 @@ cli_devices(struct cli *cli, int argc, char *argv[])
 
 	(void)argv;
 	if (argc != 1)
-		return usage("devices");
+		return cli_usage("devices");
 	cli->event = print_device;
 	cli->ctx = &list;
 	r = cli_request(cli, ADMIN_REQ_DEVICES, NULL, 0);
@@ -174,6 +84,8 @@ print_run(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	struct json_w w;
 
 	memcpy(&run, msg->data, sizeof(run));
+	list->page++;
+	list->last = run.created;
 	if (!cli->json) {
 		char code[16] = "-";
 
@@ -207,21 +119,27 @@ cli_runs(struct cli *cli, int argc, char *argv[])
 	static const char line[] = "runs [--open] [--max N] [DEVICE]";
 	struct admin_runs_req req = { 0 };
 	struct list list = { 0 };
+	uint32_t max = 100;
 	int opt, r;
 
 	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
 		if (opt == 'o')
 			req.flags |= ADMIN_RUNS_OPEN;
-		else if (opt != 'm' || parse_u32(optarg, 1, 1000000, &req.max) < 0)
-			return usage(line);
+		else if (opt != 'm' || parse_u32(optarg, 1, UINT32_MAX, &max) < 0)
+			return cli_usage(line);
 	}
 	if (argc - optind > 1 || (optind < argc && strlen(argv[optind]) >= sizeof(req.device)))
-		return usage(line);
+		return cli_usage(line);
 	if (optind < argc)
 		snprintf(req.device, sizeof(req.device), "%s", argv[optind]);
 	cli->event = print_run;
 	cli->ctx = &list;
-	r = cli_request(cli, ADMIN_REQ_RUNS, &req, sizeof(req));
+	do {
+		list.page = 0;
+		req.before = list.last;
+		req.max = max - list.n < ADMIN_RUNS_PAGE ? max - list.n : ADMIN_RUNS_PAGE;
+		r = cli_request(cli, ADMIN_REQ_RUNS, &req, sizeof(req));
+	} while (r == 0 && list.page == ADMIN_RUNS_PAGE && list.n < max);
 	if (r == 0 && cli->json)
 		printf("%s]\n", list.n == 0 ? "[" : "");
 	return r;
@@ -237,7 +155,7 @@ cli_status(struct cli *cli, int argc, char *argv[])
 
 	(void)argv;
 	if (argc != 1)
-		return usage("status");
+		return cli_usage("status");
 	r = cli_request(cli, ADMIN_REQ_STATUS, NULL, 0);
 	if (r != 0)
 		return r;
@@ -282,14 +200,14 @@ cli_signal(struct cli *cli, int argc, char *argv[])
 	const char *want = argc == 3 ? argv[2] : "TERM";
 
 	if (argc < 2 || argc > 3 || strlen(argv[1]) >= sizeof(req.handle))
-		return usage("signal HANDLE [INT|TERM|KILL]");
+		return cli_usage("signal HANDLE [INT|TERM|KILL]");
 	snprintf(req.handle, sizeof(req.handle), "%s", argv[1]);
 	for (size_t i = 0; i < 3; i++)
 		if (strcmp(names[i][0], want) == 0 || strcmp(names[i][1], want) == 0 ||
 		    (strncmp(want, "SIG", 3) == 0 && strcmp(names[i][0], want + 3) == 0))
 			snprintf(req.signal, sizeof(req.signal), "%s", names[i][1]);
 	if (req.signal[0] == '\0')
-		return usage("signal HANDLE [INT|TERM|KILL]");
+		return cli_usage("signal HANDLE [INT|TERM|KILL]");
 	return cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req));
 }
 
@@ -299,7 +217,7 @@ cli_revoke(struct cli *cli, int argc, char *argv[])
 	struct admin_text req = { 0 };
 
 	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
-		return usage("revoke DEVICE");
+		return cli_usage("revoke DEVICE");
 	snprintf(req.text, sizeof(req.text), "%s", argv[1]);
 	return cli_request(cli, ADMIN_REQ_REVOKE, &req, sizeof(req));
 }

@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 
-#define QUEUE_MAX	(4u << 20)	/* lists; logs never queue */
+#define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
 
 static int
@@ -24,6 +24,9 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_STATUS, IPC_ST_OPEN, 0, 0, 0, 0, client_status },
 	{ ADMIN_REQ_TOKEN, IPC_ST_OPEN, 0, 0, sizeof(struct admin_token_req), sizeof(struct admin_token_req),
 	    client_token },
+	{ ADMIN_REQ_TOKENS, IPC_ST_OPEN, 0, 0, 0, 0, client_tokens },
+	{ ADMIN_REQ_TOKEN_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text),
+	    client_token_revoke },
 	{ ADMIN_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, client_devices },
 	{ ADMIN_REQ_RUNS, IPC_ST_OPEN, 0, 0, sizeof(struct admin_runs_req), sizeof(struct admin_runs_req), client_runs },
 	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 1, 0, ADMIN_LOG_MAX, client_run },

@@ -32,9 +32,11 @@ void client_answer(struct hub *hub, uint64_t serial, uint32_t id, int status, co
 int client_say(struct client *client, const struct ipc_hdr *req, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Handlers (client_list.c, client_run.c) */
+/* Handlers (client_list.c, client_token.c, client_run.c) */
 int client_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_token(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+int client_tokens(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+int client_token_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_devices(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_runs(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);

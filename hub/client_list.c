@@ -1,16 +1,13 @@
-/* Status, tokens, devices, lists. */
+/* Status, devices, runs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "hub/client.h"
 #include "version.h"
 
-#define TOKEN_TTL_MS	(15LL * 60 * 1000)
-#define TOKEN_TTL_MAX	(24LL * 60 * 60 * 1000)
 #define CAPS_MAX	(32u * 1024)
 
 static int
@@ -42,46 +39,12 @@ client_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	for (struct session *s = hub->sessions; s != NULL; s = s->next)
 		st.connected += s->welcomed;
 	if (store_devices(hub->store, count_device, &st.devices) < 0 ||
-	    store_runs(hub->store, NULL, true, UINT32_MAX, count_run, &st.open_runs) < 0)
+	    store_runs(hub->store, NULL, true, 0, UINT32_MAX, count_run, &st.open_runs) < 0)
 		return client_say(client, &msg->hdr, -EIO, "the database cannot be read");
 	snprintf(st.build, sizeof(st.build), "%s", EDGEWARD_VERSION);
 	snprintf(st.pin, sizeof(st.pin), "%s", hub->pin);
 	snprintf(st.url, sizeof(st.url), "%s", hub->url);
 	return ipc_answer(chan, &msg->hdr, 0, &st, sizeof(st));
-}
-
-int
-client_token(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct client *client = ctx;
-	struct hub *hub = client->hub;
-	struct admin_token_req req;
-	struct admin_token ans = { 0 };
-	char text[TOKEN_SIZE];
-	struct token token;
-	int64_t now = monotime_wall_ns();
-	int r;
-
-	memcpy(&req, msg->data, sizeof(req));
-	if (!admin_token_req_ok(&req))
-		return -EBADMSG;
-	if (req.ttl_ms < 0 || req.ttl_ms > TOKEN_TTL_MAX)
-		return client_say(client, &msg->hdr, -EINVAL, "a token lives at most 24 h");
-	r = token_mint(TOKEN_ENROLL, hub->key, NULL, text, &token);
-	text_clean(ans.name, sizeof(ans.name), req.name);
-	ans.expires = now + (req.ttl_ms > 0 ? req.ttl_ms : TOKEN_TTL_MS) * 1000000;
-	if (r == 0)
-		r = store_token_add(hub->store, &token, ans.name, now, ans.expires);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, "the token cannot be stored: %s", strerror(-r));
-	snprintf(ans.id, sizeof(ans.id), "%s", token.id);
-	snprintf(ans.token, sizeof(ans.token), "%s", text);
-	snprintf(ans.pin, sizeof(ans.pin), "%s", hub->pin);
-	snprintf(ans.url, sizeof(ans.url), "%s", hub->url);
-	r = ipc_answer(chan, &msg->hdr, 0, &ans, sizeof(ans));
-	OPENSSL_cleanse(text, sizeof(text));
-	OPENSSL_cleanse(&ans, sizeof(ans));
-	return r;
 }
 
 struct list {
@@ -208,36 +171,7 @@ client_runs(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (r < 0)
 		return client_say(list.client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s" :
 		    "no device %s", req.device);
-	r = store_runs(hub->store, req.device[0] != '\0' ? d.id : NULL, (req.flags & ADMIN_RUNS_OPEN) != 0,
-	    req.max > 0 ? req.max : 100, send_run, &list);
+	r = store_runs(hub->store, req.device[0] != '\0' ? d.id : NULL, (req.flags & ADMIN_RUNS_OPEN) != 0, req.before,
+	    req.max > 0 && req.max < ADMIN_RUNS_PAGE ? req.max : ADMIN_RUNS_PAGE, send_run, &list);
 	return ipc_answer(chan, &msg->hdr, r, NULL, 0);
-}
-
-int
-client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct client *client = ctx;
-	struct hub *hub = client->hub;
-	struct admin_text req;
-	struct store_device d;
-	struct session *s;
-	int r;
-
-	memcpy(&req, msg->data, sizeof(req));
-	if (!admin_text_ok(&req))
-		return -EBADMSG;
-	r = store_device_find(hub->store, req.text, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %.64s" :
-		    "no device %.64s", req.text);
-	r = store_device_revoke(hub->store, d.id);
-	if (r == 0)
-		r = store_flush(hub->store);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, "cannot be stored: %s", strerror(-r));
-	log_info("device %s (%s): revoked", d.id, d.name);
-	s = session_find(hub, d.id);
-	if (s != NULL)
-		session_bye(s, "credential revoked", false);
-	return client_say(client, &msg->hdr, 0, "%s", d.id);
 }

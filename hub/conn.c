@@ -16,10 +16,6 @@
 #include "hub/session.h"
 #include "proto/hub/limits.h"
 
-#define RBUF		16384u	/* one TLS record */
-#define READ_DIRECT	4096u	/* from here on straight to where it belongs */
-#define WRITE_PIECE	65536
-#define STALL_MS	20000
 #define CLOSE_MS	2000
 #define ACCEPT_TURN	64
 
@@ -79,70 +75,15 @@ conn_kill(struct conn *conn)
 }
 
 void
+conn_yield(struct conn *conn)
+{
+	conn->turn_bytes = CONN_READ_TURN;
+}
+
+void
 conn_deadline(struct conn *conn, int64_t ms)
 {
 	loop_timer_set_ms(conn->hub->loop, &conn->deadline, ms);
-}
-
-/* What epoll shall watch now. */
-static void
-watch(struct conn *conn)
-{
-	size_t queued = conn->out_len - conn->out_pos;
-	uint32_t events = 0;
-
-	if (conn->state == CONN_DEAD || conn->state == CONN_TLS)
-		return;
-	if (queued > 0 && !conn->write_wants_read)
-		events |= EPOLLOUT;
-	if (queued <= CONN_OUT_PAUSE)
-		events |= EPOLLIN;
-	if (loop_io_set(conn->hub->loop, &conn->io, events) < 0)
-		conn_kill(conn);
-}
-
-static void
-flush_out(struct conn *conn)
-{
-	bool moved = false;
-
-	while (conn->state != CONN_DEAD && conn->out_pos < conn->out_len) {
-		size_t left = conn->out_len - conn->out_pos;
-		int n, err;
-
-		ERR_clear_error();
-		n = SSL_write(conn->ssl, conn->out + conn->out_pos, left < WRITE_PIECE ? (int)left : WRITE_PIECE);
-		if (n <= 0) {
-			err = SSL_get_error(conn->ssl, n);
-			conn->write_wants_read = err == SSL_ERROR_WANT_READ;
-			if (err != SSL_ERROR_WANT_WRITE && err != SSL_ERROR_WANT_READ)
-				conn_kill(conn);
-			break;
-		}
-		conn->hub->count.tx_bytes += (unsigned)n;
-		conn->out_pos += (size_t)n;
-		moved = true;
-	}
-	if (conn->state == CONN_DEAD)
-		return;
-	if (conn->out_pos == conn->out_len) {
-		conn->out_pos = conn->out_len = 0;
-		loop_timer_del(conn->hub->loop, &conn->stall);
-		if (conn->drop_after_flush && conn->state != CONN_CLOSING) {
-			conn_close(conn, 0, NULL);
-		} else if (conn->drop_after_flush) {
-			SSL_shutdown(conn->ssl);
-			conn_kill(conn);
-			return;
-		}
-	} else if (moved || !loop_timer_armed(&conn->stall)) {
-		loop_timer_set_ms(conn->hub->loop, &conn->stall, STALL_MS);
-	}
-	if (conn->paused && conn->out_len - conn->out_pos <= CONN_OUT_PAUSE) {
-		conn->paused = false;
-		conn->more = true;	/* epoll does not see what OpenSSL holds already */
-	}
-	watch(conn);
 }
 
 static void
@@ -154,85 +95,6 @@ kick_cb(struct loop_timer *timer)
 		conn_free(conn);
 	else
 		conn_ready(&conn->io, conn->more ? EPOLLIN : 0);
-}
-
-/* Room for len more bytes, or NULL and the connection ends. */
-static uint8_t *
-out_room(struct conn *conn, size_t len)
-{
-	size_t queued = conn->out_len - conn->out_pos;
-	uint8_t *p;
-
-	if (conn->state == CONN_DEAD)
-		return NULL;
-	if (queued + len > CONN_OUT_MAX) {
-		log_warn("%s: too much output waits, connection dropped", conn->peer);
-		conn_kill(conn);
-		return NULL;
-	}
-	if (conn->out_pos > 0 && conn->out_len + len > conn->out_size) {
-		memmove(conn->out, conn->out + conn->out_pos, queued);
-		conn->out_pos = 0;
-		conn->out_len = queued;
-	}
-	if (conn->out_len + len > conn->out_size) {
-		size_t size = conn->out_size > 0 ? conn->out_size : 4096;
-
-		while (size < conn->out_len + len)
-			size *= 2;
-		p = realloc(conn->out, size);
-		if (p == NULL) {
-			conn_kill(conn);
-			return NULL;
-		}
-		conn->out = p;
-		conn->out_size = size;
-	}
-	p = conn->out + conn->out_len;
-	conn->out_len += len;
-	if (!conn->in_turn && !loop_timer_armed(&conn->kick))
-		loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
-	return p;
-}
-
-void
-conn_send_raw(struct conn *conn, const void *data, size_t len)
-{
-	uint8_t *p = out_room(conn, len);
-
-	if (p != NULL)
-		memcpy(p, data, len);
-}
-
-/* One unmasked, unfragmented frame: the server's side of RFC 6455 needs no more. */
-static void
-send_frame(struct conn *conn, uint8_t opcode, const void *data, size_t len)
-{
-	size_t head = len < 126 ? 2 : len < 65536 ? 4 : 10;
-	uint8_t *p;
-
-	if (conn->state != CONN_OPEN)
-		return;
-	p = out_room(conn, head + len);
-	if (p == NULL)
-		return;
-	p[0] = (uint8_t)(0x80 | opcode);
-	p[1] = (uint8_t)(len < 126 ? len : len < 65536 ? 126 : 127);
-	for (size_t i = head; i > 2; i--)
-		p[i - 1] = (uint8_t)(len >> (8 * (head - i)));
-	memcpy(p + head, data, len);
-}
-
-void
-conn_send_text(struct conn *conn, const void *data, size_t len)
-{
-	send_frame(conn, WSLAY_TEXT_FRAME, data, len);
-}
-
-void
-conn_send_binary(struct conn *conn, const void *data, size_t len)
-{
-	send_frame(conn, WSLAY_BINARY_FRAME, data, len);
 }
 
 void
@@ -257,46 +119,6 @@ conn_close(struct conn *conn, uint16_t code, const char *reason)
 		SSL_shutdown(conn->ssl);
 		shutdown(conn->io.fd, SHUT_WR);
 	}
-}
-
-/* One SSL_read(), which gives one record at most. */
-static ssize_t
-read_tls(struct conn *conn, void *buf, size_t len)
-{
-	int n, err;
-
-	ERR_clear_error();
-	n = SSL_read(conn->ssl, buf, len < INT_MAX ? (int)len : INT_MAX);
-	if (n <= 0) {
-		err = SSL_get_error(conn->ssl, n);
-		return err == SSL_ERROR_WANT_READ || err == SSL_ERROR_WANT_WRITE ? 0 : -EPIPE;
-	}
-	conn->turn_bytes += (size_t)n;
-	conn->hub->count.rx_bytes += (unsigned)n;
-	conn->last_rx = monotime_now();
-	conn->write_wants_read = false;
-	return n;
-}
-
-ssize_t
-conn_read(struct conn *conn, void *buf, size_t len)
-{
-	ssize_t n;
-
-	if (conn->rpos == conn->rlen && len >= READ_DIRECT)
-		return read_tls(conn, buf, len);
-	if (conn->rpos == conn->rlen) {
-		n = read_tls(conn, conn->rbuf, RBUF);
-		if (n <= 0)
-			return n;
-		conn->rpos = 0;
-		conn->rlen = (size_t)n;
-	}
-	if (len > conn->rlen - conn->rpos)
-		len = conn->rlen - conn->rpos;
-	memcpy(buf, conn->rbuf + conn->rpos, len);
-	conn->rpos += len;
-	return (ssize_t)len;
 }
 
 static void
@@ -379,7 +201,7 @@ conn_ready(struct loop_io *io, uint32_t events)
 	    ((events & ~(uint32_t)EPOLLOUT) != 0 || conn->rpos < conn->rlen || conn->write_wants_read))
 		ws_receive(conn);
 	if (conn->state != CONN_DEAD && conn->state != CONN_TLS)
-		flush_out(conn);
+		conn_flush(conn);
 	conn->in_turn = false;
 	if (conn->state != CONN_DEAD && conn->more)
 		loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
@@ -440,7 +262,7 @@ conn_new(struct hub *hub, int fd, const struct sockaddr_storage *peer)
 	loop_timer_init(&conn->kick, kick_cb, conn);
 	format_peer(peer, conn->peer, sizeof(conn->peer));
 	conn->head = malloc(sizeof(*conn->head));
-	conn->rbuf = malloc(RBUF);
+	conn->rbuf = malloc(CONN_RBUF);
 	conn->ssl = SSL_new(hub->ssl_ctx);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

@@ -13,6 +13,7 @@
 
 #define CONN_OUT_PAUSE	(1u << 20)	/* bytes queued: the peer is not read while there are more */
 #define CONN_OUT_MAX	(8u << 20)	/* ends the connection */
+#define CONN_RBUF	16384u		/* one TLS record */
 #define CONN_READ_TURN	(1u << 20)	/* bytes taken in one turn of the loop */
 
 enum conn_state { CONN_TLS, CONN_HTTP, CONN_REFUSED, CONN_OPEN, CONN_CLOSING, CONN_DEAD };
@@ -61,10 +62,15 @@ void conn_close(struct conn *conn, uint16_t code, const char *reason);
 /* Ends it without a word. */
 void conn_kill(struct conn *conn);
 
+/* Ends this connection's turn after the message in hand: it has cost enough. */
+void conn_yield(struct conn *conn);
 /* Sets when the connection ends unless it is set again. */
 void conn_deadline(struct conn *conn, int64_t ms);
 
-/* ---- between conn.c and ws.c ---- */
+/* ---- between conn.c, connio.c and ws.c ---- */
+
+/* Writes what is queued and sets what epoll watches. */
+void conn_flush(struct conn *conn);
 
 /* Bytes from the peer: > 0, 0 = nothing now, -errno (-EPIPE = end of file). */
 ssize_t conn_read(struct conn *conn, void *buf, size_t len);

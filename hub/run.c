@@ -228,6 +228,7 @@ finish(struct run *run)
 {
 	run->epoch = 0;
 	run->channel = 0;
+	run->info.ended = monotime_wall_ns();
 	run_flush(run);
 	loop_timer_del(run->hub->loop, &run->timeout);
 	store_run_drop_spec(run->hub->store, run->info.handle);

@@ -10,7 +10,7 @@
 #include "hub/session.h"
 #include "proto/hub/stream.h"
 
-#define RUN_WINDOW_AHEAD	(1024u * 1024)	/* beyond what has been written */
+#define RUN_WINDOW_AHEAD	(4u << 20)	/* beyond what has been written */
 #define RUN_DIRTY_MAX		(32u << 20)	/* written but not flushed: then the window waits for the disk */
 #define RUN_DIGEST_INLINE	(1u << 20)	/* a log up to this size is verified in the loop */
 

@@ -38,6 +38,7 @@ struct run_info {
 	int32_t pid;
 	int32_t term_signal;			/* that ended it, 0 = none or unknown */
 	int64_t created, started, finished;	/* ns since 1970, 0 = unknown */
+	int64_t ended;				/* by the hub's clock; finished is by the device's */
 	int64_t timeout_ms;			/* 0 = none */
 	int64_t final_offset;			/* bytes the device counted, -1 = not told yet */
 	bool timed_out;				/* the hub ended it at its timeout */

@@ -185,7 +185,7 @@ append(struct run *run, const void *data, size_t len)
 
 /* The store first: a hole in the file must never be taken for bytes. */
 static int
-record_gap(struct run *run, uint64_t to, uint8_t reason)
+record_gap(struct run *run, struct session *s, uint64_t to, uint8_t reason)
 {
 	uint64_t from = run->log.next;
 	struct logfile_gap gap;
@@ -197,6 +197,7 @@ record_gap(struct run *run, uint64_t to, uint8_t reason)
 		r = store_flush(run->hub->store);
 	if (r < 0)
 		return r;
+	conn_yield(s->conn);	/* a flush for 25 bytes: others come first now */
 	log_warn("run %s: bytes %llu to %llu of its log are lost", run->info.handle, (unsigned long long)from,
 	    (unsigned long long)to);
 	run->info.gapped = true;
@@ -211,14 +212,13 @@ run_text(struct run *run, struct session *s, const struct frame_chunk *chunk)
 	size_t skip;
 	int r = 0;
 
-	(void)s;
 	if (run_state_is_final(run->info.state) || chunk->len == 0)
 		return 0;	/* chunks after the end are late repeats */
 	switch (logfile_place(run->log.next, chunk->offset, chunk->len, &skip)) {
 	case LOGFILE_DUPLICATE:
 		return 0;
 	case LOGFILE_JUMP:
-		r = record_gap(run, chunk->offset, 0);
+		r = record_gap(run, s, chunk->offset, 0);
 		if (r < 0)
 			return r;
 		break;
@@ -254,7 +254,7 @@ take_data(struct run *run, const struct stream_frame *f, enum stream_reset *ret_
 }
 
 static int
-take_gap(struct run *run, const struct stream_frame *f, enum stream_reset *ret_reset)
+take_gap(struct run *run, struct session *s, const struct stream_frame *f, enum stream_reset *ret_reset)
 {
 	int r;
 
@@ -263,7 +263,7 @@ take_gap(struct run *run, const struct stream_frame *f, enum stream_reset *ret_r
 		return -EPROTO;
 	*ret_reset = STREAM_RESET_LIMIT;
 	if (f->gap_to > run->log.next) {
-		r = record_gap(run, f->gap_to, f->gap_reason);
+		r = record_gap(run, s, f->gap_to, f->gap_reason);
 		if (r < 0)
 			return r == -EFBIG || r == -ENOSPC ? -EPROTO : r;
 	}
@@ -297,7 +297,7 @@ run_stream(struct run *run, struct session *s, const struct stream_frame *f, enu
 		r = take_data(run, f, ret_reset);
 		break;
 	case STREAM_GAP:
-		r = take_gap(run, f, ret_reset);
+		r = take_gap(run, s, f, ret_reset);
 		break;
 	case STREAM_END:
 		r = take_end(run, f, ret_reset);

@@ -1,28 +1,27 @@
 #include "hub/serve.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/notify.h"
 #include "common/parse.h"
 #include "hub/client.h"
+#include "hub/listen.h"
+#include "hub/prune.h"
 #include "proto/hub/limits.h"
 
 #define LISTEN_DEFAULT	"127.0.0.1:8443"
-#define BACKLOG		512
 #define CONNS_MAX	4096u
+#define KEEP_MS		(30LL * 24 * 3600 * 1000)
+#define KEEP_MAX_MS	(36500LL * 24 * 3600 * 1000)
 #define STOP_MS		500	/* for close frames to get out */
 
 static struct hub self;
@@ -33,10 +32,12 @@ struct options {
 	const char *cert, *key, *url;
 	const char *names[PKI_NAMES_MAX];
 	size_t nnames;
+	int64_t keep_ms;
 };
 
 static struct loop_io tcp_io, admin_io;
 static struct loop_timer stop_timer;
+static struct notify notify;
 
 static void
 tcp_ready(struct loop_io *io, uint32_t events)
@@ -66,6 +67,7 @@ on_signal(int signo, void *ctx)
 
 	(void)ctx;
 	log_info("signal %d: stopping", signo);
+	notify_send(&notify, "STOPPING=1");
 	if (loop_timer_armed(&stop_timer)) {
 		loop_stop(self.loop);
 		return;
@@ -104,63 +106,6 @@ parse_listen(const char *s, struct options *o)
 	return 0;
 }
 
-static int
-listen_tcp(const struct options *o, char *err, size_t size)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list;
-	_cleanup_close_ int fd = -1;
-	int on = 1, off = 0, r = getaddrinfo(o->host[0] != '\0' ? o->host : NULL, o->port, &hints, &list);
-
-	if (r != 0) {
-		snprintf(err, size, "%s", gai_strerror(r));
-		return -EINVAL;
-	}
-	/* With no address given the v6 wildcard comes last; it serves v4 as well. */
-	for (const struct addrinfo *ai = list; ai != NULL; ai = ai->ai_next) {
-		if (o->host[0] == '\0' && ai->ai_next != NULL && ai->ai_family == AF_INET)
-			continue;
-		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (fd < 0)
-			continue;
-		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-		if (ai->ai_family == AF_INET6)
-			setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-		if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-			break;
-		r = -errno;
-		close(take_fd(&fd));
-	}
-	freeaddrinfo(list);
-	if (fd < 0) {
-		snprintf(err, size, "%s", strerror(r < 0 ? -r : EADDRNOTAVAIL));
-		return r < 0 ? r : -EADDRNOTAVAIL;
-	}
-	return take_fd(&fd);
-}
-
-/* The database's lock has told already that nobody else runs here, so an old socket file is a leftover. */
-static int
-listen_admin(const char *path)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	_cleanup_close_ int fd = -1;
-	mode_t old;
-	int r;
-
-	if (strlen(path) >= sizeof(sun.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(sun.sun_path, path, strlen(path) + 1);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	if (unlink(path) < 0 && errno != ENOENT)
-		return -errno;
-	old = umask(0177);
-	r = bind(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 || listen(fd, BACKLOG) < 0 ? -errno : 0;
-	umask(old);
-	return r < 0 ? r : take_fd(&fd);
-}
-
 static void
 raise_nofile(void)
 {
@@ -171,19 +116,6 @@ raise_nofile(void)
 	rl.rlim_cur = rl.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &rl);
 	self.conns_max = rl.rlim_cur / 2 < CONNS_MAX ? (unsigned)(rl.rlim_cur / 2) : CONNS_MAX;
-}
-
-/* Port the listener really has: 0 was "any". */
-static unsigned
-bound_port(int fd)
-{
-	struct sockaddr_storage ss = { 0 };
-	socklen_t len = sizeof(ss);
-
-	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
-		return 0;
-	return ntohs(ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port :
-	    ((struct sockaddr_in *)&ss)->sin_port);
 }
 
 /* What bundles say: the operator's URL, or the first name given, or the address we listen on. */
@@ -256,14 +188,14 @@ static void
 set_up_sockets(const struct options *o)
 {
 	char err[256] = "";
-	int tcp = listen_tcp(o, err, sizeof(err)), admin;
+	int tcp = listen_tcp(o->host, o->port, err, sizeof(err)), admin;
 
 	if (tcp < 0)
 		fatal("cannot listen on %s port %s: %s", o->host[0] != '\0' ? o->host : "any address", o->port, err);
 	admin = listen_admin(o->sock);
 	if (admin < 0)
 		fatal("cannot listen on %s: %s", o->sock, strerror(-admin));
-	set_url(o, bound_port(tcp));
+	set_url(o, listen_port(tcp));
 	if (loop_io_add(self.loop, &tcp_io, tcp, EPOLLIN, tcp_ready, NULL) < 0 ||
 	    loop_io_add(self.loop, &admin_io, admin, EPOLLIN, admin_ready, NULL) < 0)
 		fatal("cannot watch the listeners");
@@ -299,7 +231,7 @@ parse_options(int argc, char *argv[], struct options *o)
 	int opt;
 
 	optind = 1;
-	while ((opt = getopt(argc, argv, "C:K:d:l:n:u:vy:x:")) != -1) {
+	while ((opt = getopt(argc, argv, "C:K:d:k:l:n:u:vy:x:")) != -1) {
 		switch (opt) {
 		case 'C':
 			o->cert = optarg;
@@ -309,6 +241,10 @@ parse_options(int argc, char *argv[], struct options *o)
 			break;
 		case 'd':
 			o->datadir = optarg;
+			break;
+		case 'k':
+			if (parse_duration_ms(optarg, 1000, KEEP_MAX_MS, &o->keep_ms) < 0)
+				return fprintf(stderr, "edgehub: -k %s: not a duration such as 720h\n", optarg), false;
 			break;
 		case 'l':
 			if (parse_listen(optarg, o) < 0)
@@ -347,7 +283,7 @@ parse_options(int argc, char *argv[], struct options *o)
 int
 serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 {
-	struct options o = { .datadir = datadir, .sock = sock };
+	struct options o = { .datadir = datadir, .sock = sock, .keep_ms = KEEP_MS };
 	char path[4096];
 	sigset_t mask;
 	bool new_ca = false;
@@ -372,6 +308,8 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 	if (loop_signals(self.loop, &mask, on_signal, NULL) < 0)
 		fatal("cannot take signals");
 	loop_timer_init(&stop_timer, stop_now, NULL);
+	if (notify_init(&notify, self.loop) < 0)
+		fatal("the service manager's socket cannot be used");
 	open_datadir(&o);
 	set_up_store(&o);
 	set_up_tls(&o, &new_ca);
@@ -382,7 +320,11 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 		log_info("made a private CA");
 	printf("listening %s\npin %s\nca %s/ca.pem\n", self.url, self.pin, o.datadir);
 	fflush(stdout);
+	prune_start(&self, o.keep_ms);
+	notify_send(&notify, "READY=1");
 	int r = loop_run(self.loop);
+	prune_stop(&self);
+	notify_done(&notify);
 	tear_down(&o);
 	return r < 0 ? 1 : 0;
 }

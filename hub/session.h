@@ -32,6 +32,7 @@ struct session {
 	char name[DEVICE_NAME_SIZE];
 	bool edgeward, welcomed, listed, gone;
 	bool enrolling;
+	char token[TOKEN_ID_SIZE];	/* that was redeemed, when enrolling */
 	unsigned version;	/* negotiated */
 	int64_t since;		/* wall ns */
 	struct run *last;	/* of the last binary frame */
@@ -42,8 +43,8 @@ struct session {
 	unsigned nreset;
 };
 
-/* conn has been upgraded for this device. enrolling: the token was redeemed, a credential is to be made. -ENOMEM. */
-int session_new(struct conn *conn, const char *device, const char *name, bool enrolling, bool edgeward);
+/* conn has been upgraded for this device, or by this token (else NULL), for which a credential is to be made. -ENOMEM. */
+int session_new(struct conn *conn, const char *device, const char *name, const char *token, bool edgeward);
 void session_free(struct session *s);
 
 /* From conn: a message, the end, the deadline (true: the session has dealt with it). */

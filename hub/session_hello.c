@@ -30,6 +30,8 @@ enroll(struct session *s, const char *hello_name, char credential[TOKEN_SIZE])
 	memcpy(d.hash, token.hash, sizeof(d.hash));
 	text_clean(d.name, sizeof(d.name), s->name[0] != '\0' ? s->name : hello_name);
 	r = store_device_add(s->hub->store, &d);
+	if (r == 0)
+		r = store_token_device(s->hub->store, s->token, d.id);
 	/* A device that has stored its credential must find it here again, power cut or not. */
 	if (r == 0)
 		r = store_flush(s->hub->store);
@@ -220,7 +222,7 @@ welcome(struct session *s, const struct frame *f, const struct frame_hello *hell
 	struct json_w w;
 
 	/* Open runs first: judge() and the heartbeats look at what is in memory. */
-	store_runs(s->hub->store, s->device, true, 10000, load_run, s);
+	store_runs(s->hub->store, s->device, true, 0, 10000, load_run, s);
 	json_w_init(&w, s->hub->scratch, HUB_SCRATCH);
 	frame_begin(&w, s->version, "welcome", f->id, NULL);
 	json_w_int(&w, "protocol_version", s->version);

@@ -23,8 +23,9 @@ static const char schema[] =
     " started INTEGER NOT NULL, finished INTEGER NOT NULL, timeout_ms INTEGER NOT NULL,"
     " final_offset INTEGER NOT NULL, timed_out INTEGER NOT NULL, gapped INTEGER NOT NULL, digest BLOB,"
     " outcome TEXT NOT NULL, lim TEXT NOT NULL, code TEXT NOT NULL, error TEXT NOT NULL, command TEXT NOT NULL,"
-    " work_dir TEXT NOT NULL, term_signal INTEGER NOT NULL, spec BLOB) WITHOUT ROWID;"
+    " work_dir TEXT NOT NULL, term_signal INTEGER NOT NULL, ended INTEGER NOT NULL, spec BLOB) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS runs_open ON runs (device) WHERE state < 3;"
+    "CREATE INDEX IF NOT EXISTS runs_ended ON runs (ended) WHERE state >= 3;"
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (created);"
     "CREATE TABLE IF NOT EXISTS gaps (handle TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL,"
     " reason INTEGER NOT NULL, PRIMARY KEY (handle, lo)) WITHOUT ROWID;";
@@ -33,6 +34,9 @@ static const char *const sql[ST_COUNT] = {
 	[ST_TOKEN_ADD] = "INSERT INTO tokens (id, hash, name, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
 	[ST_TOKEN_GET] = "SELECT hash, name, expires, used, revoked FROM tokens WHERE id = ?1",
 	[ST_TOKEN_CLAIM] = "UPDATE tokens SET used = ?2 WHERE id = ?1 AND used = 0 AND revoked = 0 AND expires > ?2",
+	[ST_TOKEN_DEVICE] = "UPDATE tokens SET device = ?2 WHERE id = ?1",
+	[ST_TOKEN_REVOKE] = "UPDATE tokens SET revoked = 1 WHERE id = ?1",
+	[ST_TOKENS] = "SELECT id, name, created, expires, used, revoked, device FROM tokens ORDER BY created",
 	[ST_DEVICE_ADD] = "INSERT INTO devices (id, hash, name, created, last_seen) VALUES (?1, ?2, ?3, ?4, ?4)",
 	[ST_DEVICE_GET] = "SELECT id, name, version, hash, created, last_seen, revoked FROM devices WHERE id = ?1",
 	[ST_DEVICE_HELLO] = "UPDATE devices SET name = CASE WHEN name = '' THEN ?2 ELSE name END, version = ?3,"
@@ -42,17 +46,19 @@ static const char *const sql[ST_COUNT] = {
 	[ST_DEVICE_CAPS] = "SELECT caps FROM devices WHERE id = ?1",
 	[ST_DEVICES] = "SELECT id, name, version, hash, created, last_seen, revoked FROM devices ORDER BY created",
 	[ST_RUN_ADD] = "INSERT INTO runs (" STORE_RUN_COLUMNS ", spec) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-	    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+	    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
 	[ST_RUN_UPDATE] = "UPDATE runs SET device = ?2, state = ?3, verify = ?4, exit_code = ?5, pid = ?6, created = ?7,"
 	    " started = ?8, finished = ?9, timeout_ms = ?10, final_offset = ?11, timed_out = ?12, gapped = ?13,"
-	    " digest = ?14, outcome = ?15, lim = ?16, code = ?17, error = ?18, command = ?19, work_dir = ?20, term_signal = ?21"
+	    " digest = ?14, outcome = ?15, lim = ?16, code = ?17, error = ?18, command = ?19, work_dir = ?20, term_signal = ?21, ended = ?22"
 	    " WHERE handle = ?1",
 	[ST_RUN_DROP_SPEC] = "UPDATE runs SET spec = NULL WHERE handle = ?1 AND spec IS NOT NULL",
 	[ST_RUN_SPEC] = "SELECT spec FROM runs WHERE handle = ?1",
 	[ST_RUN_GET] = "SELECT " STORE_RUN_COLUMNS " FROM runs WHERE handle = ?1",
 	[ST_RUNS] = "SELECT " STORE_RUN_COLUMNS " FROM runs WHERE (?1 IS NULL OR device = ?1) AND state < ?2"
+	    " AND created < ?4"
 	    " ORDER BY created DESC LIMIT ?3",
 	[ST_RUN_PREFIX] = "SELECT " STORE_RUN_COLUMNS " FROM runs WHERE handle >= ?1 AND handle < ?2 LIMIT 2",
+	[ST_RUN_OLD] = "SELECT handle FROM runs WHERE state >= 3 AND ended < ?1 LIMIT 1",
 	[ST_RUN_DELETE] = "DELETE FROM runs WHERE handle = ?1",
 	[ST_GAP_PUT] = "INSERT INTO gaps (handle, lo, hi, reason) VALUES (?1, ?2, ?3, ?4)"
 	    " ON CONFLICT (handle, lo) DO UPDATE SET hi = excluded.hi",

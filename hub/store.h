@@ -46,6 +46,20 @@ int store_token_add(struct store *store, const struct token *token, const char *
  */
 int store_token_redeem(struct store *store, const struct token *token, int64_t now, char *name);
 
+/* Records which device a token has enrolled. */
+int store_token_device(struct store *store, const char *id, const char *device);
+/* Revokes a token and, if it was used, the device it enrolled: device (DEVICE_ID_SIZE) gets its id or "". -ENOENT. */
+int store_token_revoke(struct store *store, const char *id, char *device);
+
+struct store_token {
+	char id[TOKEN_ID_SIZE];
+	char name[DEVICE_NAME_SIZE];
+	char device[DEVICE_ID_SIZE];
+	int64_t created, expires, used;
+	bool revoked;
+};
+int store_tokens(struct store *store, int (*cb)(const struct store_token *token, void *ctx), void *ctx);
+
 /* ---- devices ---- */
 
 int store_device_add(struct store *store, const struct store_device *device);
@@ -76,9 +90,11 @@ char *store_run_spec(struct store *store, const char *handle, size_t *ret_len);	
 int store_run_get(struct store *store, const char *handle, struct run_info *ret_info);	/* -ENOENT */
 /* Finds one by handle or unique beginning. -ENOENT, -ENOTUNIQ. */
 int store_run_find(struct store *store, const char *what, struct run_info *ret_info);
-/* Newest first; device NULL = all; open: only those not final. */
-int store_runs(struct store *store, const char *device, bool open, unsigned max,
+/* Newest first; device NULL = all; open: only those not final; before: made earlier than that, 0 = no limit. */
+int store_runs(struct store *store, const char *device, bool open, int64_t before, unsigned max,
     int (*cb)(const struct run_info *info, void *ctx), void *ctx);
+/* One that ended before then. -ENOENT. */
+int store_run_old(struct store *store, int64_t before, char handle[HANDLE_SIZE]);
 int store_run_delete(struct store *store, const char *handle);
 
 /* Adds a gap or makes the one that begins there longer. */

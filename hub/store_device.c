@@ -86,6 +86,71 @@ store_token_redeem(struct store *store, const struct token *token, int64_t now, 
 }
 
 int
+store_token_device(struct store *store, const char *id, const char *device)
+{
+	sqlite3_stmt *st = store_stmt(store, ST_TOKEN_DEVICE);
+
+	store_bind_text(st, 1, id);
+	store_bind_text(st, 2, device);
+	return store_write(store, st, NULL);
+}
+
+int
+store_tokens(struct store *store, int (*cb)(const struct store_token *token, void *ctx), void *ctx)
+{
+	sqlite3_stmt *st = store_stmt(store, ST_TOKENS);
+	int r;
+
+	while ((r = store_row(st)) > 0) {
+		struct store_token t = { .created = sqlite3_column_int64(st, 2), .expires = sqlite3_column_int64(st, 3),
+			.used = sqlite3_column_int64(st, 4), .revoked = sqlite3_column_int(st, 5) != 0 };
+
+		store_col_text(st, 0, t.id, sizeof(t.id));
+		store_col_text(st, 1, t.name, sizeof(t.name));
+		store_col_text(st, 6, t.device, sizeof(t.device));
+		r = cb(&t, ctx);
+		if (r != 0) {
+			sqlite3_reset(st);
+			return r;
+		}
+	}
+	return r;
+}
+
+struct find_token {
+	const char *id;
+	char *device;
+};
+
+static int
+find_token(const struct store_token *t, void *ctx)
+{
+	struct find_token *f = ctx;
+
+	if (strcmp(t->id, f->id) != 0)
+		return 0;
+	memcpy(f->device, t->device, DEVICE_ID_SIZE);
+	return 1;
+}
+
+int
+store_token_revoke(struct store *store, const char *id, char *device)
+{
+	struct find_token f = { id, device };
+	sqlite3_stmt *st;
+	int r = store_tokens(store, find_token, &f);
+
+	if (r <= 0)
+		return r < 0 ? r : -ENOENT;
+	st = store_stmt(store, ST_TOKEN_REVOKE);
+	store_bind_text(st, 1, id);
+	r = store_write(store, st, NULL);
+	if (r == 0 && device[0] != '\0')
+		r = store_device_revoke(store, device);
+	return r;
+}
+
+int
 store_device_add(struct store *store, const struct store_device *device)
 {
 	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_ADD);

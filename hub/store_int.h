@@ -7,9 +7,9 @@
 #include "hub/store.h"
 
 enum store_stmt {
-	ST_TOKEN_ADD, ST_TOKEN_GET, ST_TOKEN_CLAIM,
+	ST_TOKEN_ADD, ST_TOKEN_GET, ST_TOKEN_CLAIM, ST_TOKEN_DEVICE, ST_TOKEN_REVOKE, ST_TOKENS,
 	ST_DEVICE_ADD, ST_DEVICE_GET, ST_DEVICE_HELLO, ST_DEVICE_SEEN, ST_DEVICE_REVOKE, ST_DEVICE_CAPS, ST_DEVICES,
-	ST_RUN_ADD, ST_RUN_UPDATE, ST_RUN_DROP_SPEC, ST_RUN_SPEC, ST_RUN_GET, ST_RUNS, ST_RUN_PREFIX, ST_RUN_DELETE,
+	ST_RUN_ADD, ST_RUN_UPDATE, ST_RUN_DROP_SPEC, ST_RUN_SPEC, ST_RUN_GET, ST_RUNS, ST_RUN_PREFIX, ST_RUN_DELETE, ST_RUN_OLD,
 	ST_GAP_PUT, ST_GAPS, ST_GAP_DELETE,
 	ST_COUNT,
 };
@@ -35,6 +35,6 @@ void store_col_text(sqlite3_stmt *st, int i, char *buf, size_t size);
 void store_col_run(sqlite3_stmt *st, struct run_info *ret_info);
 
 #define STORE_RUN_COLUMNS "handle, device, state, verify, exit_code, pid, created, started, finished, timeout_ms," \
-	" final_offset, timed_out, gapped, digest, outcome, lim, code, error, command, work_dir, term_signal"
+	" final_offset, timed_out, gapped, digest, outcome, lim, code, error, command, work_dir, term_signal, ended"
 
 #endif

@@ -30,6 +30,7 @@ bind_run(sqlite3_stmt *st, const struct run_info *info)
 	store_bind_text(st, 19, info->command);
 	store_bind_text(st, 20, info->work_dir);
 	sqlite3_bind_int(st, 21, info->term_signal);
+	sqlite3_bind_int64(st, 22, info->ended);
 }
 
 void
@@ -59,6 +60,7 @@ store_col_run(sqlite3_stmt *st, struct run_info *info)
 	store_col_text(st, 18, info->command, sizeof(info->command));
 	store_col_text(st, 19, info->work_dir, sizeof(info->work_dir));
 	info->term_signal = sqlite3_column_int(st, 20);
+	info->ended = sqlite3_column_int64(st, 21);
 }
 
 int
@@ -67,7 +69,7 @@ store_run_add(struct store *store, const struct run_info *info, const char *spec
 	sqlite3_stmt *st = store_stmt(store, ST_RUN_ADD);
 
 	bind_run(st, info);
-	sqlite3_bind_blob64(st, 22, spec, spec_len, SQLITE_STATIC);
+	sqlite3_bind_blob64(st, 23, spec, spec_len, SQLITE_STATIC);
 	return store_write(store, st, NULL);
 }
 
@@ -161,7 +163,7 @@ store_run_find(struct store *store, const char *what, struct run_info *ret_info)
 }
 
 int
-store_runs(struct store *store, const char *device, bool open, unsigned max,
+store_runs(struct store *store, const char *device, bool open, int64_t before, unsigned max,
     int (*cb)(const struct run_info *info, void *ctx), void *ctx)
 {
 	sqlite3_stmt *st = store_stmt(store, ST_RUNS);
@@ -172,6 +174,7 @@ store_runs(struct store *store, const char *device, bool open, unsigned max,
 		store_bind_text(st, 1, device);
 	sqlite3_bind_int(st, 2, open ? (int)RUN_EXITED : 100);
 	sqlite3_bind_int64(st, 3, max);
+	sqlite3_bind_int64(st, 4, before > 0 ? before : INT64_MAX);
 	while ((r = store_row(st)) > 0) {
 		store_col_run(st, &info);
 		r = cb(&info, ctx);
@@ -181,6 +184,21 @@ store_runs(struct store *store, const char *device, bool open, unsigned max,
 		}
 	}
 	return r;
+}
+
+int
+store_run_old(struct store *store, int64_t before, char handle[HANDLE_SIZE])
+{
+	sqlite3_stmt *st = store_stmt(store, ST_RUN_OLD);
+	int r;
+
+	sqlite3_bind_int64(st, 1, before);
+	r = store_row(st);
+	if (r <= 0)
+		return r < 0 ? r : -ENOENT;
+	store_col_text(st, 0, handle, HANDLE_SIZE);
+	sqlite3_reset(st);
+	return 0;
 }
 
 int

@@ -103,16 +103,16 @@ refuse_origin(struct conn *conn, const char *origin)
 
 /* The device a bearer stands for. -EKEYREJECTED for all that is not one. */
 static int
-authenticate(struct conn *conn, const char *bearer, struct store_device *d, bool *ret_enrolling)
+authenticate(struct conn *conn, const char *bearer, struct store_device *d, struct token *ret_token)
 {
 	struct hub *hub = conn->hub;
 	struct token token;
 	int r = token_parse(hub->key, bearer, strlen(bearer), &token);
 
 	*d = (struct store_device){ 0 };
-	*ret_enrolling = token.kind == TOKEN_ENROLL;
 	if (r < 0)
 		return -EKEYREJECTED;
+	*ret_token = token;
 	if (token.kind == TOKEN_ENROLL)
 		return store_token_redeem(hub->store, &token, monotime_wall_ns(), d->name);
 	r = store_device_get(hub->store, token.id, d);
@@ -128,7 +128,7 @@ sha1(const void *data, size_t len, uint8_t digest[20])
 }
 
 static int
-accept_upgrade(struct conn *conn, const struct store_device *d, bool enrolling)
+accept_upgrade(struct conn *conn, const struct store_device *d, const struct token *token)
 {
 	bool edgeward = !conn->hub->cloop_only && http_has_token(conn->head, "Sec-WebSocket-Protocol", HUB_SUBPROTOCOL);
 	char accept[WSUPGRADE_ACCEPT_SIZE], buf[512];
@@ -140,7 +140,7 @@ accept_upgrade(struct conn *conn, const struct store_device *d, bool enrolling)
 	    edgeward ? "Sec-WebSocket-Protocol: " HUB_SUBPROTOCOL "\r\n" : "");
 	r = ws_open(conn);
 	if (r == 0)
-		r = session_new(conn, d->id, d->name, enrolling, edgeward);
+		r = session_new(conn, d->id, d->name, token->kind == TOKEN_ENROLL ? token->id : NULL, edgeward);
 	if (r < 0) {
 		ws_done(conn);
 		return r;
@@ -157,7 +157,7 @@ admit(struct conn *conn)
 {
 	const char *auth = http_header(conn->head, "Authorization");
 	struct store_device d;
-	bool enrolling = false;
+	struct token token = { 0 };
 	int r;
 
 	if (auth == NULL || strncmp(auth, "Bearer ", 7) != 0) {
@@ -166,14 +166,14 @@ admit(struct conn *conn)
 	}
 	auth += 7;
 	auth += strspn(auth, " \t");
-	r = authenticate(conn, auth, &d, &enrolling);
+	r = authenticate(conn, auth, &d, &token);
 	if (r == -EKEYREJECTED) {
 		log_info("%s: token or credential refused", conn->peer);
 		respond(conn, 401, "Unauthorized", "{\"error\":\"unauthorized\"}");
 		return;
 	}
 	if (r == 0)
-		r = accept_upgrade(conn, &d, enrolling);
+		r = accept_upgrade(conn, &d, &token);
 	if (r < 0) {
 		log_error("%s: cannot admit: %s", conn->peer, strerror(-r));
 		respond(conn, 500, "Internal Server Error", "{\"error\":\"executor unavailable\"}");

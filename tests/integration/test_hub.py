@@ -85,6 +85,41 @@ def test_revoked_device_is_told_and_stays_out(edgehub):
     edgehub.cli("revoke", "nobody", rc=1)
 
 
+def test_revoked_token(edgehub):
+    fresh, used = edgehub.token("--name", "a"), edgehub.token("--name", "b")
+    agent = FakeAgent(edgehub, used)
+    agent.credential = agent.hello()["credential"]
+    tokens = {t["name"]: t for t in edgehub.json("token", "list")}
+    assert (tokens["a"]["state"], tokens["b"]["state"], tokens["b"]["device"]) == ("open", "used", agent.agent_id)
+    assert used not in edgehub.cli("token", "list").decode() and fresh.split(".")[2] not in json.dumps(tokens)
+    for t in tokens.values():
+        edgehub.cli("token", "revoke", t["id"])
+    assert FakeAgent(edgehub, fresh).rejected == 401
+    assert agent.expect("bye")["payload"]["reconnect"] is False
+    assert FakeAgent(edgehub, agent.credential, agent.agent_id).rejected == 401
+    edgehub.cli("token", "revoke", "nothing", rc=1)
+
+
+def test_finished_runs_are_removed_in_time(edgehub):
+    edgehub.options += ["-k", "1s"]
+    edgehub.restart()
+    agent = FakeAgent.enroll(edgehub)
+    p, done, _ = run(edgehub, agent)
+    agent.data(2, 0, b"abc")
+    agent.finish(done, b"abc")
+    output(p)
+    p, going, _ = run(edgehub, agent, channel=4)
+    agent.data(4, 0, b"def")
+    agent.beat_wait(1, [going])
+    time.sleep(1.5)
+    edgehub.restart()
+    agent = agent.again([agent.offer(going, 3, 6)])
+    wait_for(lambda: [r["handle"] for r in edgehub.json("runs")] == [going], 10, "one run is left")
+    assert os.listdir(os.path.join(edgehub.data, "logs")) == ["w." + going]
+    agent.finish(going, b"def", channel=6)
+    assert output(p)[::2] == (b"def", 0)
+
+
 def test_identity_mismatch_is_refused(edgehub):
     a, b = FakeAgent.enroll(edgehub, name="a"), FakeAgent.enroll(edgehub, name="b")
     c = FakeAgent(edgehub, a.credential, b.agent_id)
@@ -161,7 +196,7 @@ def test_tls_floor_and_own_certificate(edgehub, tmp_path):
     ctx.maximum_version = ssl.TLSVersion.TLSv1_2
     with ctx.wrap_socket(socket.create_connection(("127.0.0.1", edgehub.port), 5), server_hostname="127.0.0.1") as s:
         assert "ECDHE" in s.cipher()[0]
-    ctx.minimum_version = ssl.TLSVersion.TLSv1
+    ctx.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     ctx.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises(OSError):
         ctx.wrap_socket(socket.create_connection(("127.0.0.1", edgehub.port), 5), server_hostname="localhost")
@@ -430,6 +465,24 @@ def test_slow_reader_costs_nothing(edgehub):
         got += piece
     os.close(r)
     assert got == data and p.wait(20) == 0
+
+
+def test_quit_leaves_the_run_alone(edgehub):
+    agent = FakeAgent.enroll(edgehub)
+    p, handle, _ = run(edgehub, agent)
+    p.send_signal(signal.SIGQUIT)
+    out, err, rc = output(p)
+    assert rc == 121 and handle in err
+    agent.cut()
+    # A signal for a device that is away says so.
+    wait_for(lambda: edgehub.json("devices")[0]["state"] == "offline", 10, "offline")
+    edgehub.cli("signal", handle, "KILL", rc=1)
+    assert b"not connected" in edgehub.last.stderr
+    q = edgehub.popen("logs", "-f", handle)
+    time.sleep(0.3)
+    q.send_signal(signal.SIGINT)
+    assert output(q)[2] in (130, -2)
+    assert edgehub.run_info(handle)["state"] == "running"
 
 
 def test_hub_timeout_ends_a_run(edgehub):

@@ -166,7 +166,7 @@ test_runs_survive(void **state)
 	assert_int_equal(store_run_find(store, "abc", &got), 0);
 	assert_int_equal(store_run_find(store, "abx", &got), -ENOENT);
 	assert_int_equal(store_run_find(store, "%", &got), -ENOENT);
-	assert_int_equal(store_runs(store, "dev", true, 10, count_run, &open_runs), 0);
+	assert_int_equal(store_runs(store, "dev", true, 0, 10, count_run, &open_runs), 0);
 	assert_int_equal(open_runs, 1);
 	got.state = RUN_EXITED;
 	got.has_digest = true;
@@ -179,10 +179,77 @@ test_runs_survive(void **state)
 	assert_true(info.has_digest);
 	assert_int_equal(info.digest[15], 7);
 	open_runs = 0;
-	assert_int_equal(store_runs(store, NULL, true, 10, count_run, &open_runs), 0);
+	assert_int_equal(store_runs(store, NULL, true, 0, 10, count_run, &open_runs), 0);
 	assert_int_equal(open_runs, 0);
 	assert_int_equal(store_run_delete(store, "abcdef"), 0);
 	assert_int_equal(store_run_get(store, "abcdef", &info), -ENOENT);
+}
+
+static int
+take_created(const struct run_info *info, void *ctx)
+{
+	*(int64_t *)ctx = info->created;
+	return 0;
+}
+
+static void
+test_pages_and_age(void **state)
+{
+	struct run_info info = { .device = "dev", .final_offset = -1 };
+	char handle[HANDLE_SIZE];
+	int64_t last = 0;
+
+	(void)state;
+	for (int i = 1; i <= 25; i++) {
+		snprintf(info.handle, sizeof(info.handle), "run-%d", i);
+		info.created = i;
+		info.state = i == 7 ? RUN_RUNNING : RUN_EXITED;
+		info.ended = i + 100;
+		assert_int_equal(store_run_add(store, &info, "x", 1), 0);
+	}
+	/* Newest first, then from where the page ended. */
+	assert_int_equal(store_runs(store, NULL, false, 0, 10, take_created, &last), 0);
+	assert_int_equal(last, 16);
+	assert_int_equal(store_runs(store, NULL, false, last, 10, take_created, &last), 0);
+	assert_int_equal(last, 6);
+	assert_int_equal(store_runs(store, "dev", false, last, 10, take_created, &last), 0);
+	assert_int_equal(last, 1);
+	assert_int_equal(store_runs(store, "dev", true, 0, 10, take_created, &last), 0);
+	assert_int_equal(last, 7);
+	/* What runs never grows old. */
+	for (int i = 1; i <= 9; i++) {
+		assert_int_equal(store_run_old(store, 111, handle), 0);
+		assert_string_not_equal(handle, "run-7");
+		assert_int_equal(store_run_delete(store, handle), 0);
+	}
+	assert_int_equal(store_run_old(store, 111, handle), -ENOENT);
+}
+
+static void
+test_revoke_token(void **state)
+{
+	static const uint8_t key[TOKEN_KEY_LEN] = { 1 };
+	char text[TOKEN_SIZE], name[DEVICE_NAME_SIZE], device[DEVICE_ID_SIZE] = "?";
+	struct store_device d;
+	struct token t;
+
+	(void)state;
+	assert_int_equal(token_mint(TOKEN_ENROLL, key, NULL, text, &t), 0);
+	assert_int_equal(store_token_revoke(store, t.id, device), -ENOENT);
+	assert_int_equal(store_token_add(store, &t, "n", 1, 1000), 0);
+	assert_int_equal(store_token_revoke(store, t.id, device), 0);
+	assert_string_equal(device, "");
+	assert_int_equal(store_token_redeem(store, &t, 2, name), -EKEYREJECTED);
+	/* One that was used takes its device with it. */
+	assert_int_equal(token_mint(TOKEN_ENROLL, key, NULL, text, &t), 0);
+	assert_int_equal(store_token_add(store, &t, "n", 1, 1000), 0);
+	assert_int_equal(store_token_redeem(store, &t, 2, name), 0);
+	add_device("id-eeee", "e");
+	assert_int_equal(store_token_device(store, t.id, "id-eeee"), 0);
+	assert_int_equal(store_token_revoke(store, t.id, device), 0);
+	assert_string_equal(device, "id-eeee");
+	assert_int_equal(store_device_get(store, "id-eeee", &d), 0);
+	assert_true(d.revoked);
 }
 
 static int order[8], norder;
@@ -247,6 +314,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_tokens, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_find_device, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_runs_survive, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_pages_and_age, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_revoke_token, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_barrier, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_second_hub, set_up, tear_down),
 	};

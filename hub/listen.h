@@ -1,0 +1,15 @@
+/* The two listeners of the server. */
+#ifndef EDGEWARD_HUB_LISTEN_H
+#define EDGEWARD_HUB_LISTEN_H
+
+#include <stddef.h>
+
+/* Non-blocking TCP listener; host "" = every address. Descriptor, or -errno with a reason in err. */
+int listen_tcp(const char *host, const char *port, char *err, size_t size);
+/* The port it really has: 0 was "any". */
+unsigned listen_port(int fd);
+
+/* SEQPACKET listener at path, mode 0600. Descriptor or -errno. */
+int listen_admin(const char *path);
+
+#endif
