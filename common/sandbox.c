@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
+#include <stdbool.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,14 +16,18 @@
 #define FS_REFER	(1ULL << 13)
 #define FS_TRUNCATE	(1ULL << 14)
 #define FS_IOCTL_DEV	(1ULL << 15)
+#define SCOPE_ABSTRACT_UNIX_SOCKET	(1ULL << 0)
+#define SCOPE_SIGNAL			(1ULL << 1)
+
+struct ruleset_attr {		/* an older kernel takes it while what it does not know is zero */
+	uint64_t handled_access_fs, handled_access_net, scoped;
+};
 
 #define CALL(name)	{ .nr = SCMP_SYS(name) }
 
 const struct sandbox_rule sandbox_base[] = {
 	/* what is open */
 	CALL(read), CALL(readv), CALL(write), CALL(writev), CALL(close), CALL(fstat), CALL(lseek), CALL(pread64),
-	/* fstat of newer C libraries. A path lies behind a pointer, so with this flag any path can be looked at, not opened */
-	{ SCMP_SYS(newfstatat), 1, { SANDBOX_MASK(3, AT_EMPTY_PATH, AT_EMPTY_PATH) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GETFL) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_SETFL) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GETFD) } },
@@ -42,7 +47,7 @@ const struct sandbox_rule sandbox_base[] = {
 	CALL(getrandom), CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(getgid), CALL(getegid),
 	/* signals and the end */
 	CALL(rt_sigaction), CALL(rt_sigprocmask), CALL(rt_sigreturn), CALL(sigaltstack), CALL(restart_syscall),
-	CALL(tgkill), CALL(exit), CALL(exit_group), CALL(futex), CALL(sched_yield),
+	CALL(exit), CALL(exit_group), CALL(futex), CALL(sched_yield),
 };
 const size_t sandbox_base_len = sizeof(sandbox_base) / sizeof(sandbox_base[0]);
 
@@ -58,10 +63,20 @@ add_rules(scmp_filter_ctx ctx, uint32_t action, const struct sandbox_rule *rules
 	return 0;
 }
 
+/* The base, and abort(): a signal to this process, not to another of its user. */
+static int
+add_base(scmp_filter_ctx ctx, uint32_t action)
+{
+	const struct sandbox_rule self = { SCMP_SYS(tgkill), 1, { SANDBOX_EQ(0, getpid()) } };
+	int r = add_rules(ctx, action, sandbox_base, sandbox_base_len);
+
+	return r < 0 ? r : add_rules(ctx, action, &self, 1);
+}
+
 static int
 load(scmp_filter_ctx ctx, uint32_t action, const struct sandbox_rule *rules, size_t n, int with_base)
 {
-	int r = with_base ? add_rules(ctx, action, sandbox_base, sandbox_base_len) : 0;
+	int r = with_base ? add_base(ctx, action) : 0;
 
 	if (r == 0)
 		r = add_rules(ctx, action, rules, n);
@@ -137,6 +152,8 @@ access_bits(unsigned access)
 		bits |= LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
 	if ((access & SANDBOX_EXEC) != 0)
 		bits |= LANDLOCK_ACCESS_FS_EXECUTE;
+	if ((access & SANDBOX_REMOVE) != 0)
+		bits |= LANDLOCK_ACCESS_FS_REMOVE_FILE;
 	if ((access & SANDBOX_WRITE) != 0)
 		bits |= LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
 		    LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_DIR | FS_REFER | FS_TRUNCATE;
@@ -146,11 +163,14 @@ access_bits(unsigned access)
 static int
 add_path(int ruleset, const struct sandbox_path *path, uint64_t handled)
 {
-	_cleanup_close_ int fd = open(path->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool device = (path->access & SANDBOX_DEVICE) != 0;
+	_cleanup_close_ int fd = open(path->path, O_PATH | (device ? O_NOFOLLOW : O_DIRECTORY) | O_CLOEXEC);
 	struct landlock_path_beneath_attr attr = { .allowed_access = access_bits(path->access) & handled, .parent_fd = fd };
 
 	if (fd < 0)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+	if (device)
+		attr.allowed_access &= ~(uint64_t)LANDLOCK_ACCESS_FS_READ_DIR;
 	if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0)
 		return -errno;
 	return 0;
@@ -160,7 +180,8 @@ int
 sandbox_landlock(const struct sandbox_path *paths, size_t n)
 {
 	int abi = sandbox_landlock_abi();
-	struct landlock_ruleset_attr attr = { .handled_access_fs = handled_bits(abi) };
+	struct ruleset_attr attr = { .handled_access_fs = handled_bits(abi),
+		.scoped = abi >= 6 ? SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL : 0 };
 	_cleanup_close_ int ruleset = -1;
 
 	if (abi == 0)

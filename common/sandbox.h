@@ -42,6 +42,8 @@ int sandbox_seccomp_deny(const struct sandbox_rule *rules, size_t n);
 #define SANDBOX_READ	0x1u		/* read files, list directories */
 #define SANDBOX_WRITE	0x2u		/* write, truncate, create and remove regular files and directories, rename */
 #define SANDBOX_EXEC	0x4u
+#define SANDBOX_REMOVE	0x8u		/* remove regular files, no more */
+#define SANDBOX_DEVICE	0x10u		/* the path is a device, which unlike a file is never replaced by another */
 
 struct sandbox_path {
 	const char *path;		/* a directory; one that does not exist is skipped; NULL entries too */
@@ -52,7 +54,8 @@ struct sandbox_path {
 int sandbox_landlock_abi(void);
 
 /*
- * Denies every path that is not beneath one of the listed ones. Returns the ABI in force, 0 when the kernel has no
+ * Denies every path that is not beneath one of the listed ones and, where the kernel can (ABI 6), signals to and abstract
+ * unix sockets of processes outside. Returns the ABI in force, 0 when the kernel has no
  * Landlock (the caller says so), -errno.
  */
 int sandbox_landlock(const struct sandbox_path *paths, size_t n);

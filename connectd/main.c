@@ -164,7 +164,7 @@ prepare(struct connectd *c)
 static void
 enter_sandbox(struct connectd *c)
 {
-	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_ca_file, c->conf.hub_token_file);
+	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file);
 
 	if (abi < 0)
 		fatal("the sandbox could not be entered: %s", strerror(-abi));

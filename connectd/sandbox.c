@@ -17,13 +17,18 @@
 #include "common/sandbox.h"
 
 #define CALL(name)		{ .nr = SCMP_SYS(name) }
-#define FAMILY(f)		{ SCMP_SYS(socket), 1, { SANDBOX_EQ(0, f) } }
+#define TYPE_MASK		0xf	/* the kind of socket without SOCK_CLOEXEC and SOCK_NONBLOCK */
+#define SOCKET(f, type)		{ SCMP_SYS(socket), 3, { SANDBOX_EQ(0, f), SANDBOX_MASK(1, TYPE_MASK, type), SANDBOX_EQ(2, 0) } }
 #define OPTION(level, name)	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, level), SANDBOX_EQ(2, name) } }
 
 static const struct sandbox_rule net_rules[] = {
-	/* sockets: the hub and the resolver, and privhelper. The netlink socket for news of addresses is open already */
-	FAMILY(AF_UNIX), FAMILY(AF_INET), FAMILY(AF_INET6),
-	CALL(connect), CALL(bind), CALL(getsockname), CALL(getpeername), CALL(sendmmsg), CALL(recvmmsg),
+	/*
+	 * sockets: the hub and the resolver, and privhelper, whose kind neither D-Bus nor a container engine answers. The netlink
+	 * socket for news of addresses is open already. Without bind() and listen() nothing comes in.
+	 */
+	SOCKET(AF_UNIX, SOCK_SEQPACKET), SOCKET(AF_INET, SOCK_STREAM), SOCKET(AF_INET, SOCK_DGRAM),
+	SOCKET(AF_INET6, SOCK_STREAM), SOCKET(AF_INET6, SOCK_DGRAM),
+	CALL(connect), CALL(getsockname), CALL(getpeername), CALL(sendmmsg), CALL(recvmmsg),
 	OPTION(IPPROTO_TCP, TCP_NODELAY), OPTION(IPPROTO_TCP, TCP_USER_TIMEOUT), OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT),
 	OPTION(IPPROTO_TCP, TCP_KEEPIDLE), OPTION(IPPROTO_TCP, TCP_KEEPINTVL), OPTION(IPPROTO_TCP, TCP_KEEPCNT),
 	OPTION(IPPROTO_TCP, TCP_FASTOPEN_CONNECT), OPTION(IPPROTO_TCP, TCP_QUICKACK),
@@ -59,22 +64,21 @@ directory_of(const char *file, char *buf, size_t size)
 }
 
 int
-connectd_sandbox_enter(const char *statedir, const char *ca_file, const char *token_file)
+connectd_sandbox_enter(const char *statedir, const char *token_file)
 {
-	char ca[256], token[256];
+	char token[256];
 	const struct sandbox_path paths[] = {
 		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
 		{ "/etc", SANDBOX_READ },
-		{ "/dev", SANDBOX_READ },	/* the resolver seeds its query ids from /dev/urandom */
+		{ "/dev/urandom", SANDBOX_READ | SANDBOX_DEVICE },	/* the resolver's query ids */
 		{ "/run/systemd/resolve", SANDBOX_READ },
 		{ "/run/NetworkManager", SANDBOX_READ },
 		{ "/run/resolvconf", SANDBOX_READ },
 		{ "/usr/lib/ssl", SANDBOX_READ },
 		{ "/usr/share/ca-certificates", SANDBOX_READ },
 		{ "/usr/local/share/ca-certificates", SANDBOX_READ },
-		{ directory_of(ca_file, ca, sizeof(ca)), SANDBOX_READ },
 		/* the redeemed token file is removed */
-		{ directory_of(token_file, token, sizeof(token)), SANDBOX_READ | SANDBOX_WRITE },
+		{ directory_of(token_file, token, sizeof(token)), SANDBOX_READ | SANDBOX_REMOVE },
 	};
 	int abi = sandbox_landlock(paths, sizeof(paths) / sizeof(paths[0])), r;
 

@@ -1,8 +1,8 @@
-/* connectd narrowed to what it does: sockets to hubs, its own state, reading its configuration and trust. */
+/* connectd narrowed to what it does: sockets to hubs, its own state, reading the trust and the resolver of the system. */
 #ifndef EDGEWARD_CONNECTD_SANDBOX_H
 #define EDGEWARD_CONNECTD_SANDBOX_H
 
 /* The last step before the first byte is sent. Returns the Landlock ABI in force, 0 = the kernel has none, -errno. */
-int connectd_sandbox_enter(const char *statedir, const char *ca_file, const char *token_file);
+int connectd_sandbox_enter(const char *statedir, const char *token_file);
 
 #endif

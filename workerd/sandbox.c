@@ -30,7 +30,7 @@ static const struct sandbox_rule work_rules[] = {
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),
 	/* privhelper's named socket, again after its restart */
-	{ SCMP_SYS(socket), 1, { SANDBOX_EQ(0, AF_UNIX) } },
+	{ SCMP_SYS(socket), 3, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_SEQPACKET), SANDBOX_EQ(2, 0) } },
 	CALL(connect),
 };
 

@@ -7,6 +7,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +66,36 @@ executable_memory(void)
 	if (sandbox_seccomp(NULL, 0) != 0)
 		_exit(1);
 	_exit(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED ? 0 : 2);
+}
+
+static pid_t other;
+
+static void
+signal_to_itself(void)
+{
+	if (sandbox_seccomp(NULL, 0) != 0)
+		_exit(1);
+	abort();
+}
+
+/* Both have one user: only the table can keep workerd from its launcher. */
+static void
+signal_to_another(void)
+{
+	if (sandbox_seccomp(NULL, 0) != 0)
+		_exit(1);
+	_exit(syscall(SYS_tgkill, other, other, 0) == 0 ? 0 : 2);
+}
+
+/* AT_EMPTY_PATH permits an empty path and does not demand one. */
+static void
+look_at_a_path(void)
+{
+	struct stat st;
+
+	if (sandbox_seccomp(NULL, 0) != 0)
+		_exit(1);
+	_exit(fstatat(AT_FDCWD, "/etc/shadow", &st, AT_EMPTY_PATH) == 0 ? 0 : 2);
 }
 
 static void
@@ -139,6 +172,10 @@ seccomp_tables(void **state)
 	assert_int_equal(in_child(unlisted_call), -SIGSYS);
 	assert_int_equal(in_child(executable_memory), -SIGSYS);
 	assert_int_equal(in_child(denied_call), 0);
+	other = getpid();
+	assert_int_equal(in_child(signal_to_itself), -SIGABRT);
+	assert_int_equal(in_child(signal_to_another), -SIGSYS);
+	assert_int_equal(in_child(look_at_a_path), -SIGSYS);
 }
 
 static char dir[] = "/tmp/edgeward-unit-XXXXXX";
@@ -166,6 +203,62 @@ landlocked(void)
 	_exit(errno == EACCES ? 0 : 5);
 }
 
+/* A token's directory: what is there is read and removed, nothing is made. A device is a single file. */
+static void
+landlocked_narrowly(void)
+{
+	char path[64];
+	const struct sandbox_path paths[] = {
+		{ dir, SANDBOX_READ | SANDBOX_REMOVE }, { "/dev/null", SANDBOX_READ | SANDBOX_DEVICE },
+		{ "/etc/passwd", SANDBOX_READ },	/* a file that is not said to be a device */
+	};
+
+	snprintf(path, sizeof(path), "%s/f", dir);
+	if (close(open(path, O_CREAT | O_RDWR, 0600)) < 0 || sandbox_landlock(paths, COUNT(paths)) <= 0)
+		_exit(1);
+	if (open(path, O_RDONLY) < 0 || open("/dev/null", O_RDONLY) < 0)
+		_exit(2);
+	if (open(path, O_WRONLY) >= 0 || open("/dev/null", O_WRONLY) >= 0 || open("/dev/zero", O_RDONLY) >= 0 ||
+	    open("/etc/passwd", O_RDONLY) >= 0)
+		_exit(3);
+	if (unlink(path) < 0)
+		_exit(4);
+	_exit(open(path, O_CREAT | O_RDWR, 0600) >= 0 ? 5 : 0);
+}
+
+static struct sockaddr_un abstract = { .sun_family = AF_UNIX };
+
+static void
+landlocked_alone(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	if (kill(other, 0) < 0 || sandbox_landlock(NULL, 0) <= 0)
+		_exit(1);
+	if (kill(getpid(), 0) < 0)
+		_exit(2);
+	if (kill(other, 0) == 0 || errno != EPERM)
+		_exit(3);
+	_exit(connect(fd, (struct sockaddr *)&abstract, sizeof(abstract)) < 0 && errno == EPERM ? 0 : 4);
+}
+
+static void
+landlock_scopes(void **state)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (sandbox_landlock_abi() < 6) {
+		print_message("skipped: no scopes in this kernel\n");
+		skip();
+	}
+	snprintf(abstract.sun_path + 1, sizeof(abstract.sun_path) - 1, "edgeward-unit-%d", (int)getpid());
+	assert_int_equal(bind(fd, (struct sockaddr *)&abstract, sizeof(abstract)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	other = getpid();
+	assert_int_equal(in_child(landlocked_alone), 0);
+	close(fd);
+}
+
 static void
 landlock_tables(void **state)
 {
@@ -175,6 +268,7 @@ landlock_tables(void **state)
 	}
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(in_child(landlocked), 0);
+	assert_int_equal(in_child(landlocked_narrowly), 0);
 	rmdir(dir);
 }
 
@@ -182,7 +276,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(seccomp_tables), cmocka_unit_test(other_architectures),
-		cmocka_unit_test(landlock_tables) };
+		cmocka_unit_test(landlock_tables), cmocka_unit_test(landlock_scopes) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
