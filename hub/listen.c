@@ -1,7 +1,7 @@
 #include "hub/listen.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,38 +14,61 @@
 
 #define BACKLOG		512
 
-int
-listen_tcp(const char *host, const char *port, char *err, size_t size)
+/* A literal address, "localhost" or "" (every address, by way of IPv6). No names: no resolver at start-up. */
+static int
+parse_address(const char *host, uint16_t port, struct sockaddr_storage *ss, socklen_t *ret_len)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list;
-	_cleanup_close_ int fd = -1;
-	int on = 1, off = 0, r = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &list);
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT };
 
-	if (r != 0) {
-		snprintf(err, size, "%s", gai_strerror(r));
+	if (strcmp(host, "localhost") == 0)
+		host = "127.0.0.1";
+	if (inet_pton(AF_INET, host, &in.sin_addr) == 1) {
+		memcpy(ss, &in, sizeof(in));
+		*ret_len = sizeof(in);
+		return 0;
+	}
+	if (host[0] != '\0' && inet_pton(AF_INET6, host, &in6.sin6_addr) != 1)
+		return -EINVAL;
+	memcpy(ss, &in6, sizeof(in6));
+	*ret_len = sizeof(in6);
+	return 0;
+}
+
+static int
+bind_listen(const struct sockaddr_storage *ss, socklen_t len)
+{
+	_cleanup_close_ int fd = socket(ss->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int on = 1, off = 0;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (ss->ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(fd, (const struct sockaddr *)ss, len) < 0 || listen(fd, BACKLOG) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+int
+listen_tcp(const char *host, uint16_t port, char *err, size_t size)
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len;
+	int fd;
+
+	if (parse_address(host, port, &ss, &len) < 0) {
+		snprintf(err, size, "not an address; names are not looked up");
 		return -EINVAL;
 	}
-	/* With no address given the v6 wildcard comes last; it serves v4 as well. */
-	for (const struct addrinfo *ai = list; ai != NULL; ai = ai->ai_next) {
-		if (host[0] == '\0' && ai->ai_next != NULL && ai->ai_family == AF_INET)
-			continue;
-		fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (fd < 0)
-			continue;
-		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-		if (ai->ai_family == AF_INET6)
-			setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-		if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-			break;
-		r = -errno;
-		close(take_fd(&fd));
-	}
-	freeaddrinfo(list);
-	if (fd < 0) {
-		snprintf(err, size, "%s", strerror(r < 0 ? -r : EADDRNOTAVAIL));
-		return r < 0 ? r : -EADDRNOTAVAIL;
-	}
-	return take_fd(&fd);
+	fd = bind_listen(&ss, len);
+	/* A machine without IPv6. */
+	if (fd == -EAFNOSUPPORT && host[0] == '\0' && parse_address("0.0.0.0", port, &ss, &len) == 0)
+		fd = bind_listen(&ss, len);
+	if (fd < 0)
+		snprintf(err, size, "%s", strerror(-fd));
+	return fd;
 }
 
 /* The database's lock has told already that nobody else runs here, so an old socket file is a leftover. */

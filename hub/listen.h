@@ -3,9 +3,10 @@
 #define EDGEWARD_HUB_LISTEN_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-/* Non-blocking TCP listener; host "" = every address. Descriptor, or -errno with a reason in err. */
-int listen_tcp(const char *host, const char *port, char *err, size_t size);
+/* Non-blocking TCP listener; host is an address, "localhost" or "" = every address. Descriptor, or -errno with err. */
+int listen_tcp(const char *host, uint16_t port, char *err, size_t size);
 /* The port it really has: 0 was "any". */
 unsigned listen_port(int fd);
 

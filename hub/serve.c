@@ -28,7 +28,8 @@ static struct hub self;
 
 struct options {
 	const char *datadir, *sock;
-	char host[256], port[8];
+	char host[64];
+	uint16_t port;
 	const char *cert, *key, *url;
 	const char *names[PKI_NAMES_MAX];
 	size_t nnames;
@@ -102,7 +103,7 @@ parse_listen(const char *s, struct options *o)
 		return -EINVAL;
 	memcpy(o->host, s, len);
 	o->host[len] = '\0';
-	snprintf(o->port, sizeof(o->port), "%u", n);
+	o->port = (uint16_t)n;
 	return 0;
 }
 
@@ -191,7 +192,7 @@ set_up_sockets(const struct options *o)
 	int tcp = listen_tcp(o->host, o->port, err, sizeof(err)), admin;
 
 	if (tcp < 0)
-		fatal("cannot listen on %s port %s: %s", o->host[0] != '\0' ? o->host : "any address", o->port, err);
+		fatal("cannot listen on %s port %u: %s", o->host[0] != '\0' ? o->host : "any address", o->port, err);
 	admin = listen_admin(o->sock);
 	if (admin < 0)
 		fatal("cannot listen on %s: %s", o->sock, strerror(-admin));
