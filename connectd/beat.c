@@ -16,6 +16,7 @@
 #define SOON_MS		1000	/* least distance of a beat that is sent for the sake of an ack */
 #define CROWD		16u	/* statuses that wait for an ack: then at once, one beat a round trip */
 #define HEALTH_MAX	16
+#define BACKLOG		16384	/* bytes queued before the link counts as busy; a few control frames are no load */
 #define FRAME_OVERHEAD	2048
 #define HANDLE_ROOM	(6 * HANDLE_SIZE + 4)	/* the JSON writer wants room for the worst spelling */
 
@@ -86,7 +87,7 @@ judgement(const struct session *s)
 
 	if (s->unacked_since.ns == INT64_MAX)
 		return silent;
-	unacked = monotime_add_ms(s->unacked_since, hubconn_queued(s->p.conn) > 0 ? 2 * dead : dead);
+	unacked = monotime_add_ms(s->unacked_since, hubconn_queued(s->p.conn) > BACKLOG ? 2 * dead : dead);
 	return monotime_before(unacked, silent) ? unacked : silent;
 }
 
