@@ -48,7 +48,7 @@ refused(void **state)
 		"", "hub.example", "ftp://a/", "wss:/a", "wss://", "wss:///x", "wss://:443/", "wss://user@hub/",
 		"wss://user:secret@hub/", "wss://hub:0/", "wss://hub:65536/", "wss://hub:/", "wss://hub:44x/",
 		"wss://hub:+1/", "wss://hub/#frag", "wss://hub#frag", "wss://a b/", "wss://hub/a b", "wss://hub/%4",
-		"wss://hub/%zz", "wss://hub/\x01", "wss://hub/\xc3\xa9", "wss://h\xc3\xbc" "b/", "wss://[::1", "wss://[::1]x/",
+		"wss://hub/%zz", "wss://hub/\x01", "wss://hub/\xc3\xa9", ("wss://h\xc3\xbc" "b/"), "wss://[::1", "wss://[::1]x/",
 		"wss://[1.2.3.4]/", "wss://[fe80::1%eth0]/", "wss://::1/", "wss://127.1/", "wss://1/", "wss://0x7f.1/",
 		"wss://1.2.3.400/", "wss://01.2.3.4/", "wss://a..b/", "wss://.a/", "wss://a./", "wss://-a/", "wss://a-/",
 		"wss://hub/\"", "wss://hub\\evil/", " wss://hub/", "wss://hub:443:443/",
