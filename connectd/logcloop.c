@@ -45,7 +45,8 @@ piece(const uint8_t *p, size_t len)
 static int
 send_chunk(struct hubconn *conn, int64_t version, const char *handle, uint64_t offset, const uint8_t *text, size_t len)
 {
-	char *dst = (char *)hubconn_text_begin(conn, CLOOP_HEAD_MAX + 6 * len + CLOOP_TAIL_MAX);
+	char *dst = (char *)hubconn_text_begin(conn,
+	    CLOOP_HEAD_MAX + json_escaped_len(text, len) + CLOOP_TAIL_MAX);
 	size_t n;
 
 	if (dst == NULL)

@@ -450,32 +450,73 @@ json_w_done(const struct json_w *w, size_t *ret_len)
 	return 0;
 }
 
+static bool
+plain(uint8_t c)
+{
+	return c >= 0x20 && c != '"' && c != '\\';
+}
+
+/* Bytes at the front that stand for themselves, a word at a time: nearly all of a log. */
+static size_t
+plain_run(const uint8_t *s, size_t len)
+{
+	const uint64_t ones = 0x0101010101010101ull, highs = ones << 7;
+	size_t i = 0;
+
+	for (uint64_t w, quote, slash; len - i >= sizeof(w); i += sizeof(w)) {
+		memcpy(&w, s + i, sizeof(w));
+		quote = w ^ ones * '"';
+		slash = w ^ ones * '\\';
+		/* x - n borrows into the high bit where a byte x is less than n; ~x leaves out bytes that had it set. */
+		if ((((w - ones * 0x20) & ~w) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & highs)
+			break;
+	}
+	while (i < len && plain(s[i]))
+		i++;
+	return i;
+}
+
+static const char short_form[32] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r' };
+
 size_t
 json_escape(char *dst, const void *src, size_t len)
 {
 	static const char hex[] = "0123456789abcdef";
-	static const char short_form[32] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r' };
-	const uint8_t *s = src;
+	const uint8_t *s = src, *end = s + len;
 	char *d = dst;
 
-	for (size_t i = 0; i < len; i++) {
-		uint8_t c = s[i];
+	for (; s < end; s++) {
+		size_t n = plain_run(s, (size_t)(end - s));
 
-		if (c >= 0x20 && c != '"' && c != '\\') {
-			*d++ = (char)c;
-			continue;
-		}
+		memcpy(d, s, n);
+		d += n;
+		s += n;
+		if (s == end)
+			break;
 		*d++ = '\\';
-		if (c >= 0x20) {
-			*d++ = (char)c;
-		} else if (short_form[c] != 0) {
-			*d++ = short_form[c];
+		if (*s >= 0x20) {
+			*d++ = (char)*s;
+		} else if (short_form[*s] != 0) {
+			*d++ = short_form[*s];
 		} else {
 			memcpy(d, "u00", 3);
-			d[3] = hex[c >> 4];
-			d[4] = hex[c & 15];
+			d[3] = hex[*s >> 4];
+			d[4] = hex[*s & 15];
 			d += 5;
 		}
 	}
 	return (size_t)(d - dst);
+}
+
+size_t
+json_escaped_len(const void *src, size_t len)
+{
+	const uint8_t *s = src;
+	size_t n = len;
+
+	for (size_t i = plain_run(s, len); i < len; i += plain_run(s + i, len - i)) {
+		n += s[i] >= 0x20 || short_form[s[i]] != 0 ? 1 : 5;
+		i++;
+	}
+	return n;
 }

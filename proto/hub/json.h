@@ -74,9 +74,10 @@ void json_w_raw(struct json_w *w, const char *key, const char *json, size_t len)
 int json_w_done(const struct json_w *w, size_t *ret_len);
 
 /*
- * Escapes len bytes of valid UTF-8 into dst (at least 6 * len bytes): the body of a JSON string, without quotes.
- * Returns the bytes written. For log_chunk, where the frame is built by hand.
+ * Escapes len bytes of valid UTF-8 into dst (json_escaped_len() bytes, at most 6 * len): the body of a JSON string, without
+ * quotes. Returns the bytes written. For log_chunk, where the frame is built by hand.
  */
 size_t json_escape(char *dst, const void *src, size_t len);
+size_t json_escaped_len(const void *src, size_t len);
 
 #endif

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,6 +165,40 @@ every_size_of_buffer(void **state)
 	}
 }
 
+/* Every byte at every place of a word, among plain neighbours and among others like it, against the rule byte for byte. */
+static void
+escapes_word_by_word(void **state)
+{
+	char want[7], got[6 * 24];
+	uint8_t text[24];
+
+	for (unsigned c = 0; c < 256; c++) {
+		for (unsigned at = 0; at < 16; at++) {
+			unsigned n = at % 3 + 1;
+			size_t len, one;
+
+			memset(text, at % 2 == 0 ? '~' : 0xc3, sizeof(text));
+			memset(text + at, (int)c, n);
+			if (c == '"' || c == '\\')
+				snprintf(want, sizeof(want), "\\%c", (char)c);
+			else if (c >= 0x20)
+				snprintf(want, sizeof(want), "%c", (char)c);
+			else if (strchr("\b\t\n\f\r", (int)c) != NULL && c != 0)
+				snprintf(want, sizeof(want), "\\%c", "btn?fr"[c - 8]);
+			else
+				snprintf(want, sizeof(want), "\\u%04x", c);
+			one = c >= 0x20 && c != '"' && c != '\\' ? 1 : strlen(want);
+			len = json_escape(got, text, sizeof(text));
+			assert_int_equal(len, json_escaped_len(text, sizeof(text)));
+			assert_int_equal(len, sizeof(text) - n + n * one);
+			assert_memory_equal(got, text, at);
+			for (unsigned i = 0; i < n; i++)
+				assert_memory_equal(got + at + i * one, one == 1 ? (char *)text + at : want, one);
+			assert_memory_equal(got + at + n * one, text + at + n, sizeof(text) - at - n);
+		}
+	}
+}
+
 int
 main(void)
 {
@@ -173,6 +208,7 @@ main(void)
 		cmocka_unit_test_teardown(reads_nul, teardown),
 		cmocka_unit_test_teardown(writes, teardown),
 		cmocka_unit_test(every_size_of_buffer),
+		cmocka_unit_test(escapes_word_by_word),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
