@@ -1,8 +1,10 @@
 #include "common/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <mntent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,4 +107,82 @@ cgroup_end(const char *path, unsigned tries)
 	while ((r = cgroup_remove(path)) == -EBUSY && tries-- > 0)
 		usleep(RETRY_US);
 	return r;
+}
+
+int
+cgroup_divide(const char *leaf, char *path, size_t size, int *ret_fd)
+{
+	int kind = cgroup_own(path, size);
+	_cleanup_close_ int fd = kind > 0 ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	char procs[NAME_MAX + sizeof("/cgroup.procs")];
+
+	*ret_fd = -1;
+	snprintf(procs, sizeof(procs), "%s/cgroup.procs", leaf);
+	if (fd < 0 || cgroup_read(fd, "cgroup.procs", NULL) != (uint64_t)getpid() ||
+	    (mkdirat(fd, leaf, 0755) < 0 && errno != EEXIST) || cgroup_write(fd, procs, "0") < 0 ||
+	    cgroup_read(fd, "cgroup.procs", NULL) != 0)
+		return 0;
+	*ret_fd = take_fd(&fd);
+	return kind;
+}
+
+static int
+put_limit(int dirfd, const char *file, uint64_t value, const char *rest)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%llu%s", (unsigned long long)value, rest);
+	return value == 0 ? 0 : cgroup_write(dirfd, file, text);
+}
+
+int
+cgroup_make(int dirfd, const char *name, const struct cgroup_limits *limits)
+{
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	if (mkdirat(dirfd, name, 0755) < 0)
+		return -errno;
+	fd = openat(dirfd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	r = fd < 0 ? -errno : put_limit(fd, "memory.max", limits->memory_bytes, "");
+	if (r == 0)
+		r = put_limit(fd, "pids.max", limits->pids, "");
+	if (r == 0)	/* thousandths of a cpu are hundreds of the period's microseconds */
+		r = put_limit(fd, "cpu.max", limits->cpu_millis * UINT64_C(100), " 100000");
+	if (r < 0)
+		unlinkat(dirfd, name, AT_REMOVEDIR);
+	return r < 0 ? r : take_fd(&fd);
+}
+
+void
+cgroup_usage(int dirfd, const struct rusage *ru, struct cgroup_usage *ret_usage)
+{
+	struct cgroup_usage u = { 0 };
+
+	if (dirfd >= 0)
+		u = (struct cgroup_usage){ .cpu_ms = cgroup_read(dirfd, "cpu.stat", "usage_usec") / 1000,
+			.mem_peak_kb = cgroup_read(dirfd, "memory.peak", NULL) / 1024,
+			.oom_kills = (uint32_t)cgroup_read(dirfd, "memory.events", "oom_kill"),
+			.pids_max = (uint32_t)cgroup_read(dirfd, "pids.events", "max") };
+	if (u.cpu_ms == 0)
+		u.cpu_ms = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000 +
+		    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
+	if (u.mem_peak_kb == 0)
+		u.mem_peak_kb = (uint64_t)ru->ru_maxrss;
+	*ret_usage = u;
+}
+
+void
+cgroup_sweep(const char *path, const char *prefix, unsigned tries)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *de;
+	char child[PATH_MAX];
+
+	while (dir != NULL && (de = readdir(dir)) != NULL)
+		if (strncmp(de->d_name, prefix, strlen(prefix)) == 0 &&
+		    snprintf(child, sizeof(child), "%s/%s", path, de->d_name) < (int)sizeof(child))
+			cgroup_end(child, tries);
+	if (dir != NULL)
+		closedir(dir);
 }

@@ -19,4 +19,11 @@ int drop_to_caps(const cap_value_t *caps, size_t n);
  */
 int drop_everything(void);
 
+/*
+ * In a child that is about to become a workload, with CAP_SETUID and CAP_SETGID: no supplementary groups, these ids, no capability, not
+ * dumpable. With uid 0 the ids stay what they are. Inheritable and ambient sets and no_new_privs are the caller's: drop_to_caps()
+ * has seen to them.
+ */
+int drop_to_runner(uid_t uid, gid_t gid);
+
 #endif

@@ -59,3 +59,10 @@ pool_load(const char *path, struct pool *ret_pool)
 	n = read(fd, text, sizeof(text));
 	return n < 0 ? -errno : pool_parse(text, (size_t)n, ret_pool);
 }
+
+const char *
+pool_error(int r)
+{
+	return r == -EPERM ? "must belong to root and be writable for nobody else" :
+	    r == -EINVAL ? "expected one line: first uid, count, gid" : strerror(-r);
+}

@@ -18,4 +18,7 @@ int pool_parse(const char *text, size_t len, struct pool *ret_pool);
 /* A missing file is an empty pool. -EPERM: not owned by root, or writable for others. */
 int pool_load(const char *path, struct pool *ret_pool);
 
+/* What is wrong with the file, for such an error. */
+const char *pool_error(int r);
+
 #endif

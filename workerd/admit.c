@@ -48,7 +48,7 @@ check_room(const struct admit_now *now, char error[208])
 		snprintf(error, 208, "all %u slots are in use", now->slots);
 		return WORK_REFUSED_BUSY;
 	}
-	if (now->undelivered >= ADMIT_UNDELIVERED_MAX || now->retained > ADMIT_RETAINED_MAX) {
+	if (now->undelivered >= now->undelivered_max || now->retained > ADMIT_RETAINED_MAX) {
 		snprintf(error, 208, "%u ended workloads with %llu MiB of output wait for the hub's confirmation",
 		    now->undelivered, (unsigned long long)(now->retained >> 20));
 		return WORK_REFUSED_MEMORY_LOW;

@@ -10,7 +10,8 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/work.h"
 
-#define ADMIT_UNDELIVERED_MAX	4096u	/* ended work the hub has not confirmed */
+#define ADMIT_UNDELIVERED_MAX	1024u	/* ended work the hub has not confirmed */
+#define ADMIT_FDS_EACH		16u	/* descriptors reserved for each: the launcher holds four, and four more on their way */
 #define ADMIT_RETAINED_MAX	(256ull << 20)	/* bytes of output all of it may hold */
 #define ADMIT_INODES_LOW	64u
 
@@ -19,7 +20,7 @@ struct admit_now {			/* what the decision is made from */
 	const struct policy *policy;
 	const struct launch_ready *ready;
 	uint32_t slots, held;		/* held: pending and running */
-	uint32_t undelivered;
+	uint32_t undelivered, undelivered_max;
 	uint64_t retained;
 	bool draining;
 	uint64_t disk_free, inodes_free;	/* of the work root */

@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/sandbox.h"
 #include "version.h"
+#include "workerd/admit.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
 #include "workerd/output.h"
@@ -141,6 +142,8 @@ run(const struct options *o)
 	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
 		nofile.rlim_cur = nofile.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &nofile);
+		self.undelivered_max = nofile.rlim_max / ADMIT_FDS_EACH < ADMIT_UNDELIVERED_MAX ?
+		    (uint32_t)(nofile.rlim_max / ADMIT_FDS_EACH) : ADMIT_UNDELIVERED_MAX;
 	}
 	self.since = monotime_now();
 	self.control.fd = -1;
@@ -166,7 +169,7 @@ main(int argc, char **argv)
 
 	opterr = 0;
 	self.rundir = "/run/edgeward";
-	while ((opt = getopt(argc, argv, "nvVc:p:r:s:")) != -1) {
+	while ((opt = getopt(argc, argv, "nvVc:p:r:s:P:w:")) != -1) {
 		switch (opt) {
 		case 'n': o.only_check = true; break;
 		case 'v': o.verbose = true; break;
@@ -175,6 +178,9 @@ main(int argc, char **argv)
 		case 'p': o.policy = optarg; break;
 		case 'r': self.rundir = optarg; break;
 		case 's': o.statedir = optarg; break;
+		case 'P':	/* the launcher's, who passes on what it was given */
+		case 'w':
+			break;
 		default:
 			fputs(USAGE, stderr);
 			return 2;

@@ -29,7 +29,7 @@ check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint
 	struct admit_now now = { .conf = &w->conf, .policy = &w->policy, .ready = &w->ready, .slots = w->slots,
 		.held = w->all.counts[ST_ACCEPTED] + w->all.counts[ST_HELD] + w->all.counts[ST_RUNNING] +
 		    w->all.counts[ST_DRAINING],
-		.undelivered = w->all.counts[ST_ENDED], .draining = w->journal.drain };
+		.undelivered = w->all.counts[ST_ENDED], .undelivered_max = w->undelivered_max, .draining = w->journal.drain };
 	struct statvfs st;
 
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)

@@ -33,7 +33,7 @@ struct workerd {
 	struct conf conf;
 	struct policy policy;
 	const char *rundir;
-	uint32_t slots;
+	uint32_t slots, undelivered_max;
 	struct ids ids;
 	struct owners owners;
 	struct work_caps caps;

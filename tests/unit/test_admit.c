@@ -20,7 +20,7 @@ plenty(void)
 	policy = (struct policy){ .start = true };
 	ready = (struct launch_ready){ .tree = LAUNCH_TREE_CGROUP };
 	spec = (struct work_spec){ .timeout_s = 0 };
-	return (struct admit_now){ .conf = &conf, .policy = &policy, .ready = &ready, .slots = 2,
+	return (struct admit_now){ .conf = &conf, .policy = &policy, .ready = &ready, .slots = 2, .undelivered_max = 100,
 		.disk_free = 1ull << 40, .inodes_free = 1 << 20 };
 }
 
@@ -54,7 +54,7 @@ refusals_have_reasons(void **state)
 	policy.start = false;
 	assert_int_equal(ask(&now, "policy.conf: [work] start"), WORK_REFUSED_POLICY);
 	now = plenty();
-	now.undelivered = ADMIT_UNDELIVERED_MAX;
+	now.undelivered = now.undelivered_max;
 	assert_int_equal(ask(&now, "confirmation"), WORK_REFUSED_MEMORY_LOW);
 	now = plenty();
 	now.retained = ADMIT_RETAINED_MAX + 1;

@@ -6,22 +6,17 @@
  * and its cgroup "w.HANDLE" is removed, which the kernel grants only when nothing lives there. Our own cgroup is ours to
  * divide when we are alone in it; in the root cgroup of a machine we never are.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include "common/cgroup.h"
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "common/userns.h"
 #include "proto/ipc/work.h"
 #include "workerd/launcher/launcher.h"
 
@@ -41,53 +36,20 @@ struct held {
 	struct loop_io events;		/* cgroup.events, while a tree outlives its workinit */
 };
 
-static bool
-try_pidns(void)
-{
-	long pid = syscall(SYS_clone, CLONE_NEWUSER | CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
-
-	if (pid == 0)
-		_exit(0);
-	return pid > 0 && waitpid((pid_t)pid, NULL, 0) == pid;
-}
-
-static void
-sweep(struct launcher *l)
-{
-	DIR *dir = opendir(l->tree);
-	const struct dirent *de;
-	char path[sizeof(l->tree) + NAME_MAX + 2];
-
-	while (dir != NULL && (de = readdir(dir)) != NULL) {
-		if (strncmp(de->d_name, "w.", 2) != 0)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", l->tree, de->d_name);
-		if (cgroup_end(path, END_TRIES) < 0)
-			log_warn("cannot remove %s: %s", path, strerror(errno));
-	}
-	if (dir != NULL)
-		closedir(dir);
-}
-
 void
 held_init(struct launcher *l)
 {
 	static const char *const enable[] = { "+memory", "+pids", "+cpu" };	/* LAUNCH_CTL_* in this order */
-	int kind = cgroup_own(l->tree, sizeof(l->tree));
 
-	l->ready.tree = try_pidns() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
-	l->tree_fd = kind > 0 ? open(l->tree, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (l->tree_fd < 0 || cgroup_read(l->tree_fd, "cgroup.procs", NULL) != (uint64_t)getpid() ||
-	    (mkdirat(l->tree_fd, "launch", 0755) < 0 && errno != EEXIST) ||
-	    cgroup_write(l->tree_fd, "launch/cgroup.procs", "0") < 0 ||
-	    cgroup_read(l->tree_fd, "cgroup.procs", NULL) != 0)
+	l->ready.tree = userns_can() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
+	l->ready.cgroup = (uint8_t)cgroup_divide("launch", l->tree, sizeof(l->tree), &l->tree_fd);
+	if (l->ready.cgroup == 0)
 		return;
-	sweep(l);
+	l->ready.tree = LAUNCH_TREE_CGROUP;
+	cgroup_sweep(l->tree, "w.", END_TRIES);
 	for (unsigned i = 0; i < 3; i++)
 		if (cgroup_write(l->tree_fd, "cgroup.subtree_control", enable[i]) == 0)
 			l->ready.controllers |= (uint8_t)(1u << i);
-	l->ready.tree = LAUNCH_TREE_CGROUP;
-	l->ready.cgroup = (uint8_t)kind;
 }
 
 static struct held *
@@ -110,39 +72,6 @@ kill_tree(struct held *h)
 }
 
 static int
-put_limit(int dirfd, const char *file, unsigned long long value, const char *rest)
-{
-	char text[64];
-
-	snprintf(text, sizeof(text), "%llu%s", value, rest);
-	return value == 0 ? 0 : cgroup_write(dirfd, file, text);
-}
-
-/* A limit whose controller we do not have fails here: its file is missing. */
-static int
-make_cgroup(struct launcher *l, const struct launch_start *s, int *ret_fd)
-{
-	_cleanup_close_ int fd = -1;
-	char name[sizeof(s->handle) + 2];
-	int r;
-
-	snprintf(name, sizeof(name), "w.%s", s->handle);
-	if (mkdirat(l->tree_fd, name, 0755) < 0)
-		return -errno;
-	fd = openat(l->tree_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	r = fd < 0 ? -errno : put_limit(fd, "memory.max", s->memory_bytes, "");
-	if (r == 0)
-		r = put_limit(fd, "pids.max", s->pids, "");
-	if (r == 0)	/* thousandths of a cpu, of a period of 100 ms */
-		r = put_limit(fd, "cpu.max", s->cpu_millis * 100ULL, " 100000");
-	if (r < 0)
-		unlinkat(l->tree_fd, name, AT_REMOVEDIR);
-	else
-		*ret_fd = take_fd(&fd);
-	return r;
-}
-
-static int
 remove_cgroup(struct held *h)
 {
 	char path[sizeof(h->l->tree) + sizeof(h->info.handle) + 4];
@@ -151,33 +80,15 @@ remove_cgroup(struct held *h)
 	return h->cgroup >= 0 ? cgroup_remove(path) : 0;
 }
 
-/* In the child it does not return. */
-static int
-clone_init(struct held *h, const struct launch_start *s, const struct workinit_fds *fds)
-{
-	struct clone_args args = { .exit_signal = SIGCHLD };
-	long pid;
-
-	if (fds->cgroup >= 0) {
-		args.flags = CLONE_INTO_CGROUP;
-		args.cgroup = (unsigned)fds->cgroup;
-	} else if (h->l->ready.tree == LAUNCH_TREE_PIDNS) {
-		args.flags = CLONE_NEWUSER | CLONE_NEWPID;
-	}
-	pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid == 0)
-		workinit(h->l, s, fds);
-	h->info.pid = (int32_t)pid;
-	return pid < 0 ? -errno : 0;
-}
-
 static int
 start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 {
 	_cleanup_close_ int out = -1, init = -1;
 	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3] };
-	int p[2], r;
+	const struct cgroup_limits limits = { s->memory_bytes, s->pids, s->cpu_millis };
+	char name[sizeof(s->handle) + 2];
 	size_t len;
+	int p[2], r;
 
 	if (!launch_start_ok(s, &h->l->ready) || fd_is_sealed_memfd(fds.spec, WORK_SPEC_MAX, &len) != 1)
 		return -EINVAL;
@@ -190,19 +101,20 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 		return -errno;
 	h->fds[OUTPUT] = p[0];
 	fds.output = out = p[1];
-	r = fd_set_nonblock(p[0]);
-	if (r == 0)
-		r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0 ? -errno : 0;
-	if (r < 0)
+	if ((r = fd_set_nonblock(p[0])) < 0)
 		return r;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
+		return -errno;
 	h->fds[INIT] = p[0];
 	fds.init = init = p[1];
-	if (h->l->ready.tree == LAUNCH_TREE_CGROUP)
-		r = make_cgroup(h->l, s, &h->cgroup);
+	snprintf(name, sizeof(name), "w.%s", s->handle);
+	if (h->l->tree_fd >= 0 && (h->cgroup = cgroup_make(h->l->tree_fd, name, &limits)) < 0)
+		return h->cgroup;
 	fds.cgroup = h->cgroup;
-	if (r == 0 && (r = clone_init(h, s, &fds)) < 0)
+	h->info.pid = workinit_start(h->l, s, &fds);
+	if (h->info.pid < 0)
 		remove_cgroup(h);
-	return r;
+	return h->info.pid < 0 ? h->info.pid : 0;
 }
 
 static void
@@ -238,22 +150,6 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
 }
 
-static void
-take_usage(struct held *h, const struct rusage *ru)
-{
-	h->end.cpu_ms = (uint64_t)(ru->ru_utime.tv_sec + ru->ru_stime.tv_sec) * 1000 +
-	    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
-	h->end.mem_peak_kb = (uint64_t)ru->ru_maxrss;
-	if (h->cgroup >= 0)
-		h->end.cpu_ms = cgroup_read(h->cgroup, "cpu.stat", "usage_usec") / 1000;
-	if ((h->l->ready.controllers & LAUNCH_CTL_MEMORY) != 0) {
-		h->end.mem_peak_kb = cgroup_read(h->cgroup, "memory.peak", NULL) / 1024;
-		h->end.oom_kills = (uint32_t)cgroup_read(h->cgroup, "memory.events", "oom_kill");
-	}
-	if ((h->l->ready.controllers & LAUNCH_CTL_PIDS) != 0)
-		h->end.pids_max = (uint32_t)cgroup_read(h->cgroup, "pids.events", "max");
-}
-
 /* Ends the workload if its tree is empty and tells workerd; one that is not there is told when it comes. */
 static bool
 try_end(struct held *h)
@@ -286,6 +182,7 @@ void
 held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
 {
 	struct held *h = l->held;
+	struct cgroup_usage u;
 	int fd;
 
 	while (h != NULL && (h->reaped || h->info.pid != pid))
@@ -294,7 +191,11 @@ held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
 		return;
 	h->reaped = true;
 	h->end.wstatus = wstatus;
-	take_usage(h, ru);
+	cgroup_usage(h->cgroup, ru, &u);
+	h->end.cpu_ms = u.cpu_ms;
+	h->end.mem_peak_kb = u.mem_peak_kb;
+	h->end.oom_kills = u.oom_kills;
+	h->end.pids_max = u.pids_max;
 	if (try_end(h))
 		return;
 	fd = openat(h->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
@@ -309,29 +210,34 @@ held_end(struct launcher *l)
 {
 	for (struct held *h = l->held; h != NULL; h = h->next)
 		kill_tree(h);
-	if (l->ready.tree == LAUNCH_TREE_CGROUP)
-		sweep(l);
+	if (l->tree_fd >= 0)
+		cgroup_sweep(l->tree, "w.", END_TRIES);
+}
+
+static struct held *
+named(const struct ipc_msg *msg, const struct launcher *l)
+{
+	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
+
+	return launch_ref_ok(ref) ? find(l, ref->handle) : NULL;
 }
 
 static int
 on_kill(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
-	struct held *h = launch_ref_ok(ref) ? find(ctx, ref->handle) : NULL;
+	struct held *h = named(msg, ctx);
 
 	if (h != NULL) {
 		h->end.killed = 1;
 		kill_tree(h);
 	}
-	return launch_ref_ok(ref) ? 0 : -EPROTO;
+	return 0;
 }
 
 static int
 on_forget(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
-	struct held *h = launch_ref_ok(ref) ? find(ctx, ref->handle) : NULL;
-	struct held **p = &((struct launcher *)ctx)->held;
+	struct held *h = named(msg, ctx), **p = &((struct launcher *)ctx)->held;
 
 	if (h == NULL || !h->info.ended)
 		return -EPROTO;

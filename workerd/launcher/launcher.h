@@ -31,7 +31,7 @@ struct launcher {
 	monotime_t worker_since;
 	struct notify notify;
 	struct loop_timer restart;
-	char *worker_argv[16];
+	char **worker_argv;
 };
 
 /* held.c: finds what can end a tree of processes here, ends what an earlier launcher left; fills READY. */
@@ -43,10 +43,10 @@ void held_end(struct launcher *l);
 extern const struct ipc_rule held_rules[];
 extern const size_t held_nrules;
 
-/* workinit.c: runs in the child and ends with it. The descriptors are the launcher's. */
+/* workinit.c: starts one, a copy of this process in its cgroup or namespaces. Its pid or -errno. The descriptors are ours. */
 struct workinit_fds {
 	int output, init, report, spec, root, cgroup;	/* cgroup: -1 = none */
 };
-_Noreturn void workinit(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
+pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 
 #endif

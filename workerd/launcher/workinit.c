@@ -1,15 +1,14 @@
 /*
  * workinit: the copy of the launcher that starts one workload, passes signals on to it, reaps, and says how it ended.
  *
- * Until give_up_ids() it is as strong as the launcher and reads nothing but the checked struct; what the hub sent (the spec)
+ * Until drop_to_runner() it is as strong as the launcher and reads nothing but the checked struct; what the hub sent (the spec)
  * is looked at only afterwards. It is not dumpable, so the payload, which has the same uid, cannot look into it. What it
  * has to say goes into the report, where it outlives workerd. When its channel ends, workerd and launcher are both gone:
  * it ends the tree, itself included. A payload that kills it ends its own workload as lost.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +21,9 @@
 
 #include "common/beneath.h"
 #include "common/cgroup.h"
+#include "common/drop.h"
 #include "common/execpath.h"
+#include "common/userns.h"
 #include "proto/ipc/work.h"
 #include "workerd/launcher/launcher.h"
 
@@ -82,36 +83,6 @@ set_limits(const struct launcher *l, const struct launch_start *s)
 	if (s->oom_score_adj != 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)	/* the file is root's otherwise */
 		return -1;
 	return s->oom_score_adj != 0 ? cgroup_write(AT_FDCWD, "/proc/self/oom_score_adj", adj) : 0;
-}
-
-/* In its own user namespace a process may map itself, and only itself. */
-static int
-map_ids(uid_t uid, gid_t gid)
-{
-	char u[48], g[48];
-	int r;
-
-	snprintf(u, sizeof(u), "%u %u 1", uid, uid);
-	snprintf(g, sizeof(g), "%u %u 1", gid, gid);
-	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || (r = cgroup_write(AT_FDCWD, "/proc/self/setgroups", "deny")) < 0)
-		return -1;
-	r = cgroup_write(AT_FDCWD, "/proc/self/gid_map", g);
-	return r < 0 ? r : cgroup_write(AT_FDCWD, "/proc/self/uid_map", u);
-}
-
-/* no_new_privs, and empty inheritable and ambient sets, come from the launcher. */
-static int
-give_up_ids(const struct launcher *l, const struct launch_start *s)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	const struct __user_cap_data_struct none[2] = { 0 };
-	uid_t uid = l->ready.pool_first + s->slot;
-	gid_t gid = l->ready.pool_gid;
-
-	if (l->ready.pool_count != 0 &&
-	    (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0))
-		return -1;
-	return syscall(SYS_capset, &head, none) < 0 ? -1 : prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
 static int
@@ -206,7 +177,7 @@ reap(pid_t payload)
 	}
 }
 
-void
+static _Noreturn void
 workinit(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
 {
 	struct pollfd p[2] = { { .fd = FD_INIT, .events = POLLIN }, { .events = POLLIN } };
@@ -220,8 +191,8 @@ workinit(const struct launcher *l, const struct launch_start *s, const struct wo
 	check(arrange_fds(fds), INIT_STAGE_FDS);
 	check(set_limits(l, s), INIT_STAGE_LIMITS);
 	if (fds->cgroup < 0 && l->ready.tree == LAUNCH_TREE_PIDNS)
-		check(map_ids(l->uid, l->gid), INIT_STAGE_IDS);
-	check(give_up_ids(l, s), INIT_STAGE_IDS);
+		check(userns_map_self(l->uid, l->gid), INIT_STAGE_IDS);
+	check(drop_to_runner(l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : 0, l->ready.pool_gid), INIT_STAGE_IDS);
 	check(read_spec(&spec), INIT_STAGE_SPEC);
 	check(enter_dir(l, spec.work_dir), INIT_STAGE_WORKDIR);
 	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
@@ -239,4 +210,22 @@ workinit(const struct launcher *l, const struct launch_start *s, const struct wo
 			;
 		reap(pid);
 	}
+}
+
+pid_t
+workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD };
+	long pid;
+
+	if (fds->cgroup >= 0) {
+		args.flags = CLONE_INTO_CGROUP;
+		args.cgroup = (unsigned)fds->cgroup;
+	} else if (l->ready.tree == LAUNCH_TREE_PIDNS) {
+		args.flags = CLONE_NEWUSER | CLONE_NEWPID;
+	}
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		workinit(l, s, fds);
+	return pid < 0 ? -errno : (pid_t)pid;
 }
