@@ -48,8 +48,8 @@ run(const char *script, char *buf, size_t size)
 		_exit(WEXITSTATUS(status));
 	}
 	close(p[1]);
-	n = read(p[0], buf, size - 1);
-	buf[n > 0 ? n : 0] = '\0';
+	for (size_t len = 0; (n = read(p[0], buf + len, size - 1 - len)) > 0; buf[len] = '\0')
+		len += (size_t)n;
 	close(p[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WEXITSTATUS(status);
