@@ -5,12 +5,18 @@
 
 #include "connectd/dial.h"
 
+/*
+ * TCP_USER_TIMEOUT is the last resort, for a link that is dead while nobody looks. On one that loses a tenth of its segments
+ * with seconds of round trip, a segment lost three times in a row is ordinary, and its retries are 4, 8, 16 s apart.
+ */
+#define USER_TIMEOUT	3	/* times the write deadline */
+
 int
 dial_params_init(struct dial_params *ret_params, const struct hubconn_params *conf, const struct proxy_env *env,
     char err[200])
 {
 	struct dial_params p = {
-		.timeout_ms = conf->connect_timeout_ms, .user_timeout_ms = conf->write_timeout_ms,
+		.timeout_ms = conf->connect_timeout_ms, .user_timeout_ms = USER_TIMEOUT * conf->write_timeout_ms,
 		.min_wall_ns = conf->min_wall_ns,
 	};
 	int r;

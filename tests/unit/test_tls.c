@@ -6,7 +6,9 @@
  * tls_check_time().
  */
 #include <errno.h>
+#include <openssl/pem.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -166,6 +168,43 @@ trust_files(void **state)
 	unlink(path);
 }
 
+/* The system's trust is a hashed directory, looked up when it is needed: a root that arrives later counts. */
+static void
+system_directory(void **state)
+{
+	char dir[] = "/tmp/edgeward-test-roots.XXXXXX", path[96];
+	struct netenv *saved = rig.env;
+	char err[200];
+	FILE *f;
+	X509 *root;
+
+	f = fopen(rig.ca_file, "r");
+	assert_non_null(f);
+	root = PEM_read_X509(f, NULL, NULL, NULL);
+	fclose(f);
+	assert_non_null(root);
+	assert_non_null(mkdtemp(dir));
+	setenv("SSL_CERT_DIR", dir, 1);
+	unsetenv("SSL_CERT_FILE");
+	/* Something hashed is in it, so that no bundle is loaded instead. */
+	snprintf(path, sizeof(path), "%s/00000000.0", dir);
+	f = fopen(path, "w");
+	assert_true(f != NULL && fclose(f) == 0);
+	assert_int_equal(netenv_new(rig.loop, "", &rig.env, err), 0);
+	assert_string_equal(attempt(rig.tls, "localhost", "", 0), "tls-untrusted");
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/%08lx.0", dir, X509_subject_name_hash(root));
+	f = fopen(path, "w");
+	assert_true(f != NULL && PEM_write_X509(f, root) == 1 && fclose(f) == 0);
+	assert_string_equal(attempt(rig.tls, "localhost", "", 0), "");
+	netenv_free(rig.env);
+	rig.env = saved;
+	unlink(path);
+	rmdir(dir);
+	unsetenv("SSL_CERT_DIR");
+	X509_free(root);
+}
+
 static int
 setup(void **state)
 {
@@ -185,7 +224,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(trust_and_names), cmocka_unit_test(pins), cmocka_unit_test(test_b28_time_for_certificates),
-		cmocka_unit_test(old_protocols), cmocka_unit_test(trust_files),
+		cmocka_unit_test(old_protocols), cmocka_unit_test(trust_files), cmocka_unit_test(system_directory),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
