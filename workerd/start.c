@@ -93,6 +93,10 @@ choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], ui
 		snprintf(error, 208, "work directory %s was made by the runner of another directory, uid %u; remove it", quoted,
 		    owner);
 		return WORK_REFUSED_FORBIDDEN_PATH;
+	case -ENOSPC:
+	case -EDQUOT:
+		snprintf(error, 208, "disk-full: no room in workerd's state directory for the runner of %s", quoted);
+		return WORK_REFUSED_DISK_LOW;
 	case -ENAMETOOLONG:
 		snprintf(error, 208, "work directory %s: a name is too long", quoted);
 		return WORK_REFUSED_BAD_SPEC;
