@@ -6,9 +6,11 @@
 #include "connectd/cred.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "common/fdutil.h"
@@ -139,13 +141,34 @@ cred_wipe(struct cred_store *store)
 }
 
 static void
+identify(int dirfd, uint64_t *ret_ino, int64_t *ret_mtime)
+{
+	struct stat st = { 0 };
+
+	if (fstatat(dirfd, CRED_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		memset(&st, 0, sizeof(st));
+	*ret_ino = st.st_ino;
+	*ret_mtime = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+}
+
+bool
+cred_changed(const struct cred_store *store)
+{
+	uint64_t ino;
+	int64_t mtime;
+
+	identify(store->dirfd, &ino, &mtime);
+	return ino != store->ino || mtime != store->mtime_ns;
+}
+
+static void
 note(struct cred_store *store, const char *what)
 {
 	snprintf(store->note, sizeof(store->note), "%s", what);
 }
 
-void
-cred_load(struct cred_store *store, int dirfd)
+static void
+load(struct cred_store *store, int dirfd)
 {
 	mode_t mode;
 	int err;
@@ -178,6 +201,13 @@ cred_load(struct cred_store *store, int dirfd)
 	store->state = CRED_GOOD;
 }
 
+void
+cred_load(struct cred_store *store, int dirfd)
+{
+	load(store, dirfd);
+	identify(dirfd, &store->ino, &store->mtime_ns);
+}
+
 int
 cred_save(struct cred_store *store, const struct cred *cred)
 {
@@ -191,6 +221,7 @@ cred_save(struct cred_store *store, const struct cred *cred)
 	explicit_bzero(buf, sizeof(buf));
 	if (r < 0)
 		return r;
+	identify(store->dirfd, &store->ino, &store->mtime_ns);
 	store->cred = *cred;
 	store->state = CRED_GOOD;
 	store->note[0] = '\0';

@@ -34,6 +34,8 @@ struct cred_store {
 	int dirfd;		/* not owned */
 	enum cred_state state;
 	struct cred cred;	/* all zero unless GOOD */
+	uint64_t ino;		/* of the file when it was last read or written, with its mtime: see cred_changed() */
+	int64_t mtime_ns;
 	char note[200];		/* what was found and done, for the log and the status; empty = nothing to say */
 };
 
@@ -44,6 +46,9 @@ void cred_load(struct cred_store *store, int dirfd);
 int cred_save(struct cred_store *store, const struct cred *cred);
 
 void cred_wipe(struct cred_store *store);
+
+/* True when somebody has put another file there since it was last read or written. */
+bool cred_changed(const struct cred_store *store);
 
 /* The file's bytes; 0 or -EBADMSG. Pure, fuzzed. */
 int cred_parse(const uint8_t *data, size_t len, struct cred *ret_cred);

@@ -112,11 +112,20 @@ link_kick(struct link *link)
 		return;
 	if (away < 0 || away >= WORKCHAN_AWAY_MS) {
 		link_set_state(link, CTL_LINK_STARTING);
+		if (away < 0)		/* the ordinary course of a start is no news */
+			snprintf(link->logged, sizeof(link->logged), "workerd-down");
 		link_set_cause(link, "workerd-down", "workerd has not said what it holds; nothing is told to the hub before that");
 		return;
 	}
+	/* An operator who puts another credential there wants it tried. */
+	if (link->stopped && cred_changed(link->p.cred)) {
+		log_info("the credential file has changed");
+		cred_load(link->p.cred, link->p.cred->dirfd);
+		link->stopped = false;
+	}
 	if (link->stopped && !link->asked) {
 		link_set_state(link, CTL_LINK_STOPPED);
+		loop_timer_set_ms(link->p.loop, &link->retry, LINK_LOOK_MS);
 		return;
 	}
 	dial(link);

@@ -19,6 +19,8 @@
 #include "connectd/session.h"
 #include "proto/ipc/ctl.h"
 
+#define LINK_LOOK_MS	10000	/* for a credential that was put there or became readable, or a token file */
+
 struct link_params {
 	struct loop *loop;
 	struct netenv *env;

@@ -57,6 +57,7 @@ wait_for_retry(struct link *link, enum backoff_kind kind, const struct backoff_w
 
 	if (link->stopped) {
 		link_set_state(link, CTL_LINK_STOPPED);
+		loop_timer_set_ms(link->p.loop, &link->retry, LINK_LOOK_MS);
 		return;
 	}
 	link_set_state(link, CTL_LINK_WAITING);

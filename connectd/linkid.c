@@ -8,8 +8,6 @@
 #include "connectd/link.h"
 #include "proto/hub/rfc3339.h"
 
-#define LOOK_AGAIN_MS	10000	/* for a credential that may become readable, or a token file that may appear */
-
 static void
 digest_of(const char *token, uint8_t digest[16])
 {
@@ -41,7 +39,7 @@ nothing(struct link *link, enum ctl_link_state state, const char *code, const ch
 {
 	link_set_state(link, state);
 	link_set_cause(link, code, "%s", detail);
-	loop_timer_set_ms(link->p.loop, &link->retry, LOOK_AGAIN_MS);
+	loop_timer_set_ms(link->p.loop, &link->retry, LINK_LOOK_MS);
 	return 0;
 }
 

@@ -66,9 +66,9 @@ status_fill(const struct link *link, const struct privchan *priv, monotime_t sta
 	st->pid = getpid();
 	st->link = link->state;
 	st->since = link->since;
-	st->next_retry_ms = loop_timer_armed(&link->retry) ? monotime_diff_ms(link->retry.when, now) : -1;
-	if (st->next_retry_ms < 0 && loop_timer_armed(&link->retry))
-		st->next_retry_ms = 0;
+	st->next_retry_ms = -1;
+	if (link->state == CTL_LINK_WAITING && loop_timer_armed(&link->retry))
+		st->next_retry_ms = monotime_before(link->retry.when, now) ? 0 : monotime_diff_ms(link->retry.when, now);
 	st->attempts = link->attempts;
 	st->sessions = link->sessions;
 	fill_session(link, st);

@@ -388,6 +388,25 @@ stops_for_good(void **state)
 	assert_int_equal(rig.link.state, CTL_LINK_WAITING);
 }
 
+/* B23, B72: a credential an operator puts there is tried without being told to. */
+static void
+test_b23_a_changed_credential_wakes(void **state)
+{
+	struct cred_store other = { 0 };
+	struct cred cred = rig.cred.cred;
+
+	session_up();
+	rig_hub("{\"v\":1,\"type\":\"bye\",\"payload\":{\"reconnect\":false}}");
+	rig_advance(100000);
+	assert_int_equal(rig.link.state, CTL_LINK_STOPPED);
+	cred_load(&other, rig.cred.dirfd);
+	snprintf(cred.credential, sizeof(cred.credential), "clac1.other.S.M");
+	assert_int_equal(cred_save(&other, &cred), 0);
+	rig_advance(11000);
+	assert_non_null(fake_conn());
+	assert_string_equal(fake_conn()->bearer, "clac1.other.S.M");
+}
+
 static void
 a_configuration_error_is_not_retried(void **state)
 {
@@ -613,7 +632,7 @@ main(void)
 		T(test_b01_only_a_stable_session_resets), T(test_b02_first_wait_by_cause), T(test_b02_bye_and_retry_after),
 		T(test_b02_a_fleet), Q(test_b03_silence), Q(test_b03_full_queue_and_no_acks), T(a_welcome_that_does_not_come),
 		T(heartbeats_keep_their_distance), T(test_b23_a_storm_of_events), T(test_b23_no_wait_is_long_and_can_be_cut),
-		T(reconnect_out_of_a_session), T(stops_for_good), T(a_configuration_error_is_not_retried),
+		T(reconnect_out_of_a_session), T(stops_for_good), T(test_b23_a_changed_credential_wakes), T(a_configuration_error_is_not_retried),
 		T(test_b30_wall_clock_steps), U(token_file_is_redeemed_once), U(a_token_without_welcome_is_spent),
 		U(a_token_survives_a_failed_dial), U(a_credential_that_cannot_be_stored), U(enroll_by_operator),
 		T(test_b75_replacing_fails),
