@@ -62,8 +62,10 @@ give_credit(struct logsend *ls, struct mirror_entry *e)
 	if (!log->open || log->limit <= log->told ||
 	    (log->limit - log->told < CREDIT_STEP && log->told - log->cursor >= WORK_DATA_MAX))
 		return;
-	if (workchan_credit(ls->work, e, log->limit) == 0)
-		log->told = log->limit;
+	if (workchan_credit(ls->work, e, log->limit) < 0)
+		return;
+	log->told = log->limit;
+	log->ack_told = e->acked;
 }
 
 /* The cloop window begins at what the hub has, or where this session began, or behind a gap it has not seen yet. */

@@ -172,7 +172,7 @@ workchan_sub(struct workchan *wc, const struct mirror_entry *e, uint64_t from, u
 int
 workchan_credit(struct workchan *wc, const struct mirror_entry *e, uint64_t limit)
 {
-	struct work_sub sub = { .wid = e->w.wid, .epoch = e->epoch, .limit = limit };
+	struct work_sub sub = { .wid = e->w.wid, .epoch = e->epoch, .from = e->acked, .limit = limit };
 
 	return tell(wc, e, WORK_EV_CREDIT, &sub, sizeof(sub));
 }

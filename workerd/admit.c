@@ -88,7 +88,7 @@ admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint
 		return WORK_REFUSED_POLICY;
 	}
 	if (now->ready->tree == LAUNCH_TREE_NONE && now->conf->work_sandbox == CONF_SANDBOX_REQUIRE) {
-		snprintf(error, 208, "no cgroup is delegated and user namespaces are not permitted: a workload could "
+		snprintf(error, 208, "no cgroup is delegated, and no pid namespace can take its place here: a workload could "
 		    "leave processes behind");
 		return WORK_REFUSED_SANDBOX;
 	}

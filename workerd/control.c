@@ -64,7 +64,7 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 		detail = "new work is refused until edgectl undrain";
 	} else if (w->ready.tree == LAUNCH_TREE_NONE) {
 		code = "no-tree";
-		detail = "no cgroup is delegated and user namespaces are not permitted here";
+		detail = "no cgroup is delegated, and no pid namespace can take its place here";
 	}
 	snprintf(s->cause, sizeof(s->cause), "%s", code);
 	snprintf(s->detail, sizeof(s->detail), "%s", detail);

@@ -179,10 +179,14 @@ on_sub(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct work_sub sub;
 
 	memcpy(&sub, msg->data, sizeof(sub));
-	if (wl != NULL && msg->hdr.type == WORK_EV_SUB)
+	if (wl == NULL)
+		return 0;
+	if (msg->hdr.type == WORK_EV_SUB) {
 		output_sub(wl, &sub);
-	else if (wl != NULL)
-		output_credit(wl, &sub);
+		return 0;
+	}
+	output_credit(wl, &sub);
+	output_ack(wl, sub.from);
 	return 0;
 }
 

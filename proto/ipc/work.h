@@ -35,7 +35,7 @@ enum work_type {
 	WORK_ANS_SYNC = 0x0215,		/* W: empty */
 
 	WORK_EV_SUB = 0x0220,		/* C: struct work_sub */
-	WORK_EV_CREDIT = 0x0222,	/* C: struct work_sub, from ignored */
+	WORK_EV_CREDIT = 0x0222,	/* C: struct work_sub; from is an ACK as well */
 	WORK_EV_ACK = 0x0224,		/* C: struct work_offset; bytes below are durable at the hub */
 	WORK_EV_OUTPUT = 0x0226,	/* W: struct work_output + 1..WORK_DATA_MAX bytes */
 	WORK_EV_GAP = 0x0228,		/* W: struct work_gap */

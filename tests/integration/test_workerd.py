@@ -274,6 +274,12 @@ def test_b59_inherits_nothing(dev):
         dev.finish(o)
 
 
+def test_output_can_be_opened_by_name(dev):
+    """Programs open /dev/stdout again; the pipe's inode belongs to the launcher's user, so its mode must let them write."""
+    r = dev.run(["sh", "-c", "echo out > /dev/stdout; echo err > /dev/stderr; cat /proc/self/fd/1"])
+    assert r.data.startswith(b"out\nerr\n") and b"ermission denied" in r.data, r.data
+
+
 @root
 def test_b59_daemons_state(dev):
     w, la = dev.workerd_pid(), dev.launcher.pid

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/cgroup.h"
 #include "common/cleanup.h"
@@ -41,7 +42,8 @@ held_init(struct launcher *l)
 {
 	static const char *const enable[] = { "+memory", "+pids", "+cpu" };	/* LAUNCH_CTL_* in this order */
 
-	l->ready.tree = userns_can() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
+	/* A runner of the pool has no name in a namespace that can map our own uid only: without a cgroup a pool starts nothing. */
+	l->ready.tree = l->ready.pool_count == 0 && userns_can() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
 	l->ready.cgroup = (uint8_t)cgroup_divide("launch", l->tree, sizeof(l->tree), &l->tree_fd);
 	if (l->ready.cgroup == 0)
 		return;
@@ -67,8 +69,8 @@ kill_tree(struct held *h)
 {
 	if (h->cgroup >= 0)
 		cgroup_write(h->cgroup, "cgroup.kill", "1");
-	else if (!h->reaped)
-		kill(h->info.pid, SIGKILL);	/* our own child, not reaped: the number is still its */
+	else if (!h->reaped && kill(h->info.pid, SIGKILL) < 0)	/* our own child, not reaped: the number is still its */
+		shutdown(h->fds[INIT], SHUT_RDWR);	/* it has another uid: it ends itself and its payload */
 }
 
 static int
@@ -101,7 +103,9 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 		return -errno;
 	h->fds[OUTPUT] = p[0];
 	fds.output = out = p[1];
-	if ((r = fd_set_nonblock(p[0])) < 0)
+	/* The inode is ours, and the workload may open /dev/stdout; to read it there is nobody else's business. */
+	r = fchmod(p[1], 0622) < 0 ? -errno : fd_set_nonblock(p[0]);
+	if (r < 0)
 		return r;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
 		return -errno;

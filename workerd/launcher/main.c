@@ -122,6 +122,8 @@ confine(struct launcher *l, const char *pool_file)
 		fatal("%s: %s", pool_file, pool_error(r));
 	if (geteuid() == 0)
 		fatal("must not run as root: start it as edgeward-work with CAP_SETUID and CAP_SETGID");
+	if (pool.count != 0 && (getuid() - pool.first < pool.count || getgid() == pool.gid))
+		fatal("%s: the pool must hold neither our own uid nor our own gid", pool_file);
 	r = drop_to_caps(keep, pool.count != 0 ? 2 : 0);
 	if (r < 0)
 		fatal("capabilities: %s%s", strerror(-r), r == -EPERM ? " (a pool needs CAP_SETUID and CAP_SETGID)" : "");
@@ -141,7 +143,7 @@ confine(struct launcher *l, const char *pool_file)
 static int
 serve(struct launcher *l)
 {
-	static const int signals[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM };
+	static const int signals[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGPIPE };	/* PIPE: only blocked */
 	sigset_t mask;
 	int r = loop_new(&l->loop);
 

@@ -73,16 +73,20 @@ static int
 set_limits(const struct launcher *l, const struct launch_start *s)
 {
 	struct rlimit nofile = l->nofile;
-	char adj[16];
+	char adj[] = "0000", *p = adj;
 
 	if (s->nofile != 0)
 		nofile.rlim_cur = s->nofile < nofile.rlim_max ? s->nofile : nofile.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &nofile) < 0 || (s->nice != 0 && setpriority(PRIO_PROCESS, 0, s->nice) < 0))
 		return -1;
-	snprintf(adj, sizeof(adj), "%d", s->oom_score_adj);
+	/* By hand: printf would touch pages of the C library that each start then has to copy. */
+	for (int i = 3, v = s->oom_score_adj; i >= 0; i--, v /= 10)
+		adj[i] = (char)('0' + v % 10);
+	while (*p == '0')
+		p++;
 	if (s->oom_score_adj != 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)	/* the file is root's otherwise */
 		return -1;
-	return s->oom_score_adj != 0 ? cgroup_write(AT_FDCWD, "/proc/self/oom_score_adj", adj) : 0;
+	return s->oom_score_adj != 0 ? cgroup_write(AT_FDCWD, "/proc/self/oom_score_adj", p) : 0;
 }
 
 static int
