@@ -10,7 +10,7 @@
 #define HEAD		sizeof(struct work_output)
 #define WAIT_SIZE	(HEAD + LOGCLOOP_ROOM + WORK_DATA_MAX)
 #define CREDIT_STEP	(128u * 1024)	/* smaller news are not worth a record */
-#define ACK_STEP	(128u * 1024)	/* less where workerd holds little: it waits for these */
+#define ACK_STEP	(384u * 1024)	/* most ride on a credit; less where workerd holds little: it waits for these */
 #define DISCARD_STEP	(256u * 1024)
 
 static_assert(sizeof(struct work_output) == STREAM_HEADER, "the stream header is written over the record's head");
@@ -20,7 +20,7 @@ logsend_init(struct logsend *ls, struct hubconn *conn, struct workchan *work, st
     uint64_t retain, const struct logsend_ops *ops, void *ctx)
 {
 	*ls = (struct logsend){ .conn = conn, .work = work, .mirror = mirror, .edgeward1 = edgeward1, .ops = ops,
-		.ctx = ctx, .version = 1, .next_channel = 2, .ack_step = retain / 8 < ACK_STEP ? retain / 8 : ACK_STEP };
+		.ctx = ctx, .version = 1, .next_channel = 2, .ack_step = retain / 8 * 3 < ACK_STEP ? retain / 8 * 3 : ACK_STEP };
 }
 
 static void

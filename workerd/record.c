@@ -298,6 +298,8 @@ record_fill(struct record *rec, int pipe, size_t max)
 	int there = 0;
 	ssize_t n;
 
+	if (room == 0)
+		return 0;
 	if (ioctl(pipe, FIONREAD, &there) < 0)
 		return -errno;
 	len = there > 0 ? (size_t)there : 0;
