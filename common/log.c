@@ -1,6 +1,7 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -23,9 +24,20 @@ static unsigned window_lines;
 
 static const int priority[] = { 7, 6, 4, 3 };
 
+/* Whoever starts us without standard descriptors must not have our lines written into what we open next. */
+static void
+keep_standard_fds(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    (open("/dev/null", O_RDWR | O_CLOEXEC) != fd || fcntl(fd, F_SETFD, 0) < 0))
+			_exit(1);
+}
+
 void
 log_init(const char *ident, enum log_level level)
 {
+	keep_standard_fds();
 	log_ident = ident;
 	log_min = level;
 }

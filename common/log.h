@@ -13,7 +13,7 @@
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
-/* ident is kept, not copied. */
+/* First in each main(). ident is kept, not copied. Descriptors 0, 1 and 2 that are closed become /dev/null. */
 void log_init(const char *ident, enum log_level level);
 void log_set_level(enum log_level level);
 

@@ -180,6 +180,10 @@ loop_signals(struct loop *loop, const sigset_t *mask, void (*cb)(int signo, void
 	_cleanup_close_ int fd = -1;
 	int r;
 
+	/* One that is ignored, as a careless parent may leave it, would never be seen. */
+	for (int signo = 1; signo < SIGRTMAX; signo++)
+		if (sigismember(mask, signo) == 1 && signal(signo, SIG_DFL) == SIG_ERR)
+			return -errno;
 	if (sigprocmask(SIG_BLOCK, mask, NULL) < 0)
 		return -errno;
 	fd = signalfd(-1, mask, SFD_CLOEXEC | SFD_NONBLOCK);

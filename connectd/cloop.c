@@ -161,6 +161,10 @@ put_error(struct json_w *w, const struct work_workload *wl, bool by_signal)
 		json_w_str(w, "error", wl->error);
 		return;
 	}
+	if (wl->outcome == WORK_OUTCOME_TIMEOUT) {
+		json_w_str(w, "error", "ended at its time limit");
+		return;
+	}
 	if (!by_signal || wl->term_signal <= 0)
 		return;
 	name = wl->term_signal == SIGKILL ? "killed" : wl->term_signal == SIGTERM ? "terminated" :

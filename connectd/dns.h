@@ -12,7 +12,7 @@
 #include "common/loop.h"
 #include "connectd/netaddr.h"
 
-#define DNS_ADDRS_MAX	32u	/* addresses beyond are ignored: one round through them stays bounded */
+#define DNS_ADDRS_MAX	64u	/* addresses beyond are ignored: one round through them stays bounded */
 
 struct dns_query;
 

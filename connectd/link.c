@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/log.h"
 
@@ -84,7 +85,9 @@ dial(struct link *link)
 	link->last_attempt = monotime_now();
 	link->attempts++;
 	link->peer[0] = '\0';
-	link->insecure = strncmp(url, "ws://", 5) == 0 || strncmp(url, "http://", 7) == 0;
+	link->insecure = strncasecmp(url, "ws://", 5) == 0 || strncasecmp(url, "http://", 7) == 0;
+	if (link->insecure && link->p.conf->hub_insecure)
+		log_warn("dialling without TLS: the connection is not encrypted (insecure-transport)");
 	link_set_state(link, CTL_LINK_RESOLVING);
 	r = hubconn_start(link->p.env, link->p.loop, &params, &conn_cb, link, &link->conn, err);
 	if (r < 0) {
@@ -308,7 +311,7 @@ on_up(void *ctx)
 	loop_timer_set_ms(link->p.loop, &link->stable, link->p.conf->stable_after);
 	log_info("connected to %s as %s (%s)", link->peer, link->p.cred->cred.agent_id,
 	    link->edgeward1 ? "edgeward.1" : "cloop");
-	if (link->insecure)
+	if (link->insecure && !link->p.conf->hub_insecure)
 		log_warn("the connection is not encrypted");
 }
 

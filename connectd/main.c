@@ -17,10 +17,12 @@
 #include "common/notify.h"
 #include "connectd/caps.h"
 #include "connectd/control.h"
+#include "connectd/dial.h"
 #include "connectd/link.h"
 #include "connectd/netenv.h"
 #include "connectd/privchan.h"
 #include "connectd/sandbox.h"
+#include "connectd/tls.h"
 #include "connectd/workchan.h"
 #include "version.h"
 
@@ -79,6 +81,29 @@ parse_options(struct options *o, int argc, char **argv)
 		usage();
 }
 
+/* What only the network part understands: address, pins, proxy, trust. A mistake here is fatal, not worth a retry. */
+static void
+check_hub(const struct connectd *c)
+{
+	const struct proxy_env none = { 0 };
+	struct hubconn_params hub = { .url = c->conf.hub_url, .pins = c->conf.hub_pin, .insecure = c->conf.hub_insecure,
+		.proxy = c->conf.hub_proxy, .no_proxy = c->conf.hub_no_proxy };
+	struct dial_params params;
+	struct tls_trust *trust;
+	char err[200] = "";
+
+	if (hub.url[0] == '\0')	/* it may come with a bundle */
+		hub.url = "wss://localhost/";
+	if (dial_params_init(&params, &hub, &none, err) < 0)
+		fatal("%s: [hub] %s", c->opt.conf, err);
+	explicit_bzero(&params.proxy, sizeof(params.proxy));
+	if (!c->opt.check)	/* else it is loaded where it is used */
+		return;
+	if (tls_trust_new(c->conf.hub_ca_file, &trust, err) < 0)
+		fatal("%s: [hub] ca-file: %s", c->opt.conf, err);
+	tls_trust_free(trust);
+}
+
 /* Everything that an operator wrote; the first mistake ends the process with one line. */
 static void
 load_configuration(struct connectd *c)
@@ -89,6 +114,7 @@ load_configuration(struct connectd *c)
 		fatal("%s", err);
 	if (caps_init(&c->device, c->conf.device_labels, err) < 0)
 		fatal("%s: %s", c->opt.conf, err);
+	check_hub(c);
 	if (c->opt.check) {
 		printf("connectd: configuration and policy are good\n");
 		exit(0);

@@ -36,7 +36,7 @@ drop(struct privchan *pc)
 	ipc_chan_done(&pc->chan);
 	pc->up = false;
 	pc->pid = 0;
-	pc->build[0] = '\0';
+	memset(pc->build, 0, sizeof(pc->build));
 }
 
 void

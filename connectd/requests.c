@@ -239,33 +239,38 @@ is_starting(const struct session *s, const char *handle)
 	return false;
 }
 
-void
-requests_status(struct session *s, const struct cloop_frame *f)
+/* The state of a workload we hold, or are just starting; unknown_handle otherwise. */
+static void
+send_state(struct session *s, const char *id, const char *handle)
 {
-	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, f->handle);
+	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, handle);
 	struct work_workload pending = { .state = WORK_PENDING };
 
 	if (e != NULL) {
-		send_status(s, f->id, &e->w, e->report.sent);
-	} else if (is_starting(s, f->handle)) {
-		snprintf(pending.handle, sizeof(pending.handle), "%s", f->handle);
-		send_status(s, f->id, &pending, false);
+		send_status(s, id, &e->w, e->report.sent);
+	} else if (is_starting(s, handle)) {
+		snprintf(pending.handle, sizeof(pending.handle), "%s", handle);
+		send_status(s, id, &pending, false);
 	} else {
-		send_unknown(s, f->id);
+		send_unknown(s, id);
 	}
+}
+
+void
+requests_status(struct session *s, const struct cloop_frame *f)
+{
+	send_state(s, f->id, f->handle);
 }
 
 static void
 answer_signal(struct session *s, const struct request *r, const struct work_answer *a)
 {
-	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, r->handle);
-
-	if (a->refusal == WORK_REFUSED_UNKNOWN_HANDLE || (a->refusal == WORK_OK && e == NULL))
+	if (a->refusal == WORK_REFUSED_UNKNOWN_HANDLE)
 		send_unknown(s, r->id);
 	else if (a->refusal != WORK_OK)
 		session_send_error(s, r->id, "protocol", a->error[0] != '\0' ? a->error : "the signal was not delivered");
 	else
-		send_status(s, r->id, &e->w, e->report.sent);
+		send_state(s, r->id, r->handle);
 }
 
 /* ---- workerd's word ---- */

@@ -80,7 +80,7 @@ status_fill(const struct link *link, const struct privchan *priv, monotime_t sta
 	st->uptime_s = (uint32_t)(monotime_diff_ms(now, started) / 1000);
 	st->priv_pid = priv->pid;
 	snprintf(st->build, sizeof(st->build), "%s", EDGEWARD_VERSION);
-	memcpy(st->priv_build, priv->build, sizeof(st->priv_build));
+	snprintf(st->priv_build, sizeof(st->priv_build), "%s", priv->build);
 	fill_cause(link, st);
 	put_url(st->hub, sizeof(st->hub), conf->hub_url[0] != '\0' ? conf->hub_url : cred->server);
 	snprintf(st->peer, sizeof(st->peer), "%s", link->conn != NULL ? link->peer : "");

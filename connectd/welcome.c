@@ -79,7 +79,9 @@ take_verdicts(struct session *s, const struct json *list)
 static void
 resume(struct session *s, struct mirror_entry *e)
 {
-	uint64_t from = e->verdict_from < e->w.produced ? e->verdict_from : e->w.produced;
+	/* The count of a lost workload may have died with the launcher; the hub knows better then. */
+	bool lost = e->w.state == WORK_ENDED && e->w.outcome == WORK_OUTCOME_LOST;
+	uint64_t from = e->verdict_from < e->w.produced || lost ? e->verdict_from : e->w.produced;
 
 	if (!e->verdict_given || e->verdict_stop) {
 		/* Its dying output still has somewhere to go; what came before the hello is of no use to anybody. */

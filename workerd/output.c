@@ -299,6 +299,11 @@ output_send_all(struct workerd *w)
 void
 output_sub(struct workload *wl, const struct work_sub *sub)
 {
+	/* What the hub has was produced, even where the count of it died with the launcher. */
+	if (wl->rec.h == NULL && wl->info.outcome == WORK_OUTCOME_LOST && sub->from > wl->info.produced) {
+		wl->info.produced = sub->from;
+		workchan_tell(wl);
+	}
 	wl->subscribed = true;
 	wl->end_sent = false;
 	wl->epoch = sub->epoch;

@@ -111,33 +111,47 @@ choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], ui
 	}
 }
 
-/* What workinit will read: the spec with the cleaned directory and, where none was sent, the device's environment. */
-static int
-make_spec(struct workerd *w, struct work_spec *spec)
+static bool
+names(const struct work_spec *spec, const char *name)
+{
+	for (uint32_t i = 0; i < spec->envc; i++)
+		if (spec->env[i].len >= strlen(name) && memcmp(spec->env[i].s, name, strlen(name)) == 0)
+			return true;
+	return false;
+}
+
+/* Where an environment was sent it is exactly that, with a floor for PATH and HOME (cloop.md 5.2); else the device's own. */
+static void
+complete_env(struct work_spec *spec, const char *home)
 {
 	static const char *const fixed[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"USER=edgeward-run", "LOGNAME=edgeward-run", "SHELL=/bin/sh", "LANG=C.UTF-8", "TMPDIR=/tmp" };
+	size_t n = spec->env_given ? 1 : sizeof(fixed) / sizeof(fixed[0]);
+
+	if (!names(spec, "HOME=") && spec->envc < WORK_ENV_MAX)
+		spec->env[spec->envc++] = (struct work_str){ home, strlen(home) };
+	for (size_t i = 0; i < n; i++)
+		if (spec->envc < WORK_ENV_MAX && (!spec->env_given || !names(spec, "PATH=")))
+			spec->env[spec->envc++] = (struct work_str){ fixed[i], strlen(fixed[i]) };
+	spec->env_given = true;
+}
+
+/* What workinit will read: the spec with the cleaned directory and the whole environment. */
+static int
+make_spec(struct workerd *w, struct work_spec *spec)
+{
 	static uint8_t buf[WORK_SPEC_MAX];
 	char home[HOME_SIZE];
-	struct work_str env[sizeof(fixed) / sizeof(fixed[0]) + 1];
-	struct work_spec out = *spec;
 	size_t len;
 	int r;
 
-	if (!spec->env_given) {
-		snprintf(home, sizeof(home), "HOME=%s%s%s", w->ids.real, spec->work_dir[0] != '\0' ? "/" : "",
-		    spec->work_dir);
-		env[out.envc++] = (struct work_str){ home, strlen(home) };
-		for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-			env[out.envc++] = (struct work_str){ fixed[i], strlen(fixed[i]) };
-		out.env_given = true;
-		out.env = env;
-	}
-	r = work_spec_encode(&out, buf, sizeof(buf), &len);
-	if (r == 0) {
-		r = fd_sealed_memfd("spec", buf, len);
-		explicit_bzero(buf, len);	/* the environment may hold secrets */
-	}
+	snprintf(home, sizeof(home), "HOME=%s%s%s", w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
+	complete_env(spec, home);
+	r = work_spec_encode(spec, buf, sizeof(buf), &len);
+	if (r < 0)
+		return r == -ENOSPC ? -E2BIG : r;
+	r = fd_sealed_memfd("spec", buf, len);
+	explicit_bzero(buf, len);	/* the environment may hold secrets */
 	return r;
 }
 

@@ -208,9 +208,9 @@ workload_from_journal(struct workerd *w, const struct journal_record *rec)
 	wl->info.flags = rec->flags & (WORK_F_DIGEST | WORK_F_DISOWNED);
 	memcpy(wl->info.log_xxh3, rec->xxh3, sizeof(wl->info.log_xxh3));
 	wl->info.gaps = rec->produced > 0;
-	snprintf(wl->info.error, sizeof(wl->info.error), "%s", rec->type == JOURNAL_ENDED ?
-	    "its output was lost when the launcher or the device was restarted" :
-	    "lost: the launcher or the device was restarted");
+	/* An end that was known reads the same as before; what is missing of its output is told by a gap. */
+	if (wl->info.outcome == WORK_OUTCOME_LOST)
+		snprintf(wl->info.error, sizeof(wl->info.error), "lost: the launcher or the device was restarted");
 	life_from_journal(wl);
 }
 

@@ -129,11 +129,16 @@ on_number(void *ctx, const char *s, size_t len)
 static int
 on_str(void *ctx, const unsigned char *s, size_t len)
 {
-	struct json *n = add_node(ctx, JSON_STRING);
+	struct json_doc *doc = ctx;
+	struct json *n = add_node(doc, JSON_STRING);
 
 	if (n == NULL)
 		return 0;
-	n->str = arena_str(ctx, s, len, ((struct json_doc *)ctx)->nul_ok);
+	if (!doc->nul_ok && memchr(s, '\0', len) != NULL) {
+		n->type = JSON_REAL;
+		return 1;
+	}
+	n->str = arena_str(doc, s, len, true);
 	n->len = len;
 	return n->str != NULL;
 }

@@ -2,7 +2,8 @@
  * JSON for the hub protocols: a bounded tree for reading, a bounded buffer for writing. yajl does the lexing.
  *
  * A document is parsed into an arena of fixed limits (depth, nodes, bytes), so what a peer sends can cost no more than
- * a known multiple of its length. Duplicate keys: the first counts. Strings with an embedded NUL are refused.
+ * a known multiple of its length. Duplicate keys: the first counts. A string with an embedded NUL is of a type that no
+ * look-up takes, so that it spoils its frame and not the session; a key with one is refused.
  */
 #ifndef EDGEWARD_PROTO_HUB_JSON_H
 #define EDGEWARD_PROTO_HUB_JSON_H
@@ -14,7 +15,7 @@
 #define JSON_DEPTH_MAX	32u
 #define JSON_NODES_MAX	65536u
 
-enum json_type { JSON_NULL, JSON_BOOL, JSON_INT, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };	/* REAL: any number that is no int64_t; its value is not kept */
+enum json_type { JSON_NULL, JSON_BOOL, JSON_INT, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };	/* REAL: any number that is no int64_t, any string with a NUL; its value is not kept */
 
 struct json {
 	enum json_type type;

@@ -64,10 +64,19 @@ def hub(leaf):
     assert not h.violations, "the agent broke the protocol:\n" + "\n".join(h.violations[:20])
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    outcome = yield
+    report = outcome.get_result()
+    for a in getattr(item, "agents", []):
+        if report.failed:
+            report.sections.append((f"log of {a.dir}", a.log_tail(60)))
+
+
 @pytest.fixture
-def agent(hub, ca):
+def agent(hub, ca, request):
     """agent(**kw) makes, starts and returns a device that dials `hub`; agent(start=False) only makes it."""
-    made = []
+    made = request.node.agents = []
 
     def factory(start=True, wait=True, **kw):
         kw.setdefault("hub", hub)
@@ -86,6 +95,13 @@ def agent(hub, ca):
         raise AssertionError("\n".join(problems) + tails)
     for a in made:
         a.remove()
+
+
+@pytest.fixture(params=["cloop", "edgeward"])
+def dialect(request, hub):
+    """Runs the test once on each dialect."""
+    hub.b.edgeward = request.param == "edgeward"
+    return request.param
 
 
 @pytest.fixture

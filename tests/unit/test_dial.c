@@ -77,12 +77,13 @@ answers(void **state)
 	assert_int_equal(got.n, 5);
 	assert_int_equal(got.v6, 2);
 	dns_free(query);
-	/* More records than anybody needs: one bounded round. */
+	/* Many: every one of them is tried. */
 	dns.n4 = 28;
 	dns.n6 = 8;
 	query = ask("hub.test", false, false);
 	assert_true(netrig_until(&rig, &got.last, 3000));
-	assert_int_equal(got.n, DNS_ADDRS_MAX);
+	assert_int_equal(got.n, 36);
+	assert_true(got.n <= DNS_ADDRS_MAX);
 	dns_free(query);
 	/* One family only. */
 	dns.n4 = 1;

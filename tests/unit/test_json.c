@@ -33,7 +33,7 @@ reads(void **state)
 	bool b = false;
 
 	assert_int_equal(parse("{\"s\":\"h\\u00e4\",\"i\":-9223372036854775808,\"b\":true,\"n\":null,\"d\":1.5,\"big\":9223372036854775808,"
-	    "\"a\":[1,[2],{\"x\":3}],\"s\":\"second\"}"), 0);
+	    "\"a\":[1,[2],{\"x\":3}],\"s\":\"second\",\"nul\":\"a\\u0000b\"}"), 0);
 	o = json_root(doc);
 	assert_string_equal(json_get_str(o, "s"), "h\xc3\xa4");
 	assert_true(json_get_int(o, "i", INT64_MIN, 0, &i));
@@ -44,6 +44,8 @@ reads(void **state)
 	assert_false(json_get_int(o, "d", 0, 10, &i));
 	assert_int_equal(json_get(o, "d")->type, JSON_REAL);
 	assert_int_equal(json_get(o, "big")->type, JSON_REAL);
+	assert_int_equal(json_get(o, "nul")->type, JSON_REAL);
+	assert_null(json_get_str(o, "nul"));
 	assert_null(json_get_str(o, "i"));
 	assert_null(json_get(json_get(o, "s"), "x"));
 	assert_null(json_get(NULL, "x"));
@@ -61,7 +63,7 @@ static void
 refuses(void **state)
 {
 	static const char *const bad[] = {
-		"", " ", "{", "{}x", "[1,]", "{\"a\":1,}", "\"a", "\"\\u0000\"", "{\"a\\u0000\":1}", "01", "nul",
+		"", " ", "{", "{}x", "[1,]", "{\"a\":1,}", "\"a", "{\"a\\u0000\":1}", "01", "nul",
 		"\"\xff\"", "\"\xed\xa0\x80\"", "{\"a\" 1}", "'a'", "\"\n\"",
 	};
 	char deep[2 * JSON_DEPTH_MAX + 3] = { 0 }, *many;

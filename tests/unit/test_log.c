@@ -76,6 +76,23 @@ b41_blocked_stderr_never_blocks(void **state)
 }
 
 static void
+closed_standard_descriptors_become_null(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		for (int fd = 0; fd < 64; fd++)
+			close(fd);
+		log_init("t", LOG_LEVEL_INFO);
+		_exit(fcntl(0, F_GETFD) == 0 && fcntl(1, F_GETFD) == 0 && fcntl(2, F_GETFD) == 0 &&
+		    open("/dev/null", O_RDONLY) == 3 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void
 quoting(void **state)
 {
 	char buf[LOG_QUOTE_SIZE], big[200];
@@ -93,6 +110,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lines_have_priority_and_keep_errno),
 		cmocka_unit_test(b41_blocked_stderr_never_blocks),
+		cmocka_unit_test(closed_standard_descriptors_become_null),
 		cmocka_unit_test(quoting),
 	};
 

@@ -75,7 +75,7 @@ class CommonChecks:
         self.hub.session()
         self.canary = Canary(self.hub) if self.with_canary else None
         self.pids = self.agent.pids()
-        self.fds = {r: proc.fds(p) for r, p in self.pids.items()}
+        self.fds = {r: proc.settled_fds(p) for r, p in self.pids.items()}
         self.before, self.noise = {}, {}
         if self.memory:
             samples = {r: [] for r in self.pids}
@@ -152,9 +152,7 @@ class CommonChecks:
                 raise AssertionError(f"{role} died: pid {self.pids.get(role)} is now {pid}; {self.agent.log_tail()}")
             fds = proc.fds(pid)
             if fds != self.fds[role]:
-                more, less = list(fds), []
-                for f in self.fds[role]:
-                    more.remove(f) if f in more else less.append(f)
+                more, less = proc.fd_diff(self.fds[role], fds)
                 wrong.append(f"{role}: new descriptors {more}, missing {less}")
             if self.memory and role not in self.killed:
                 pss = statistics.median(proc.pss_kb(pid) for _ in range(5))
@@ -169,7 +167,7 @@ def causes(status):
     found = []
     if isinstance(status, dict):
         for key, value in status.items():
-            if key in ("cause", "code", "state", "last_cause") and isinstance(value, str) and value:
+            if key in ("cause", "link") and isinstance(value, str) and value:
                 found.append(value)
             found += causes(value)
     elif isinstance(status, list):

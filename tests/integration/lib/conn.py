@@ -24,6 +24,8 @@ class Conn:
         self.wlock = asyncio.Lock()
         self.raw_rx = self.raw_tx = 0
         self.closed = False
+        self.rst = False                # the next close sends RST
+        self.task = None                # serves this connection
         self.eof = None                 # how the peer ended: "fin", "rst", "tls"
         self.request = None
         self.tls = None
@@ -99,12 +101,15 @@ class Conn:
 
     async def write(self, data):
         async with self.wlock:
-            if self.tls is None:
-                self.raw_tx += len(data)
-                await self.loop.sock_sendall(self.sock, data)
-            else:
-                self.tls.write(data)
-                await self._flush()
+            await self.write_locked(data)
+
+    async def write_locked(self, data):
+        if self.tls is None:
+            self.raw_tx += len(data)
+            await self.loop.sock_sendall(self.sock, data)
+        else:
+            self.tls.write(data)
+            await self._flush()
 
     def close(self, rst=False, notify=False):
         """Ends the TCP connection: by FIN, or by RST. notify sends TLS close_notify first."""
@@ -118,11 +123,19 @@ class Conn:
                 except ssl.SSLError:
                     pass
                 self.sock.send(self.outb.read())
-            if rst:
+            if rst or self.rst:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
             pass
         self.sock.close()
+
+    async def abort(self, rst=False):
+        """Ends the connection while its task is inside a read: the task first, so that no reader outlives its descriptor."""
+        self.rst = rst
+        if self.task is not None and self.task is not asyncio.current_task():
+            self.task.cancel()
+            await asyncio.wait([self.task], timeout=1)
+        self.close(rst)
 
 
 class Request:

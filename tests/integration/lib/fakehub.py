@@ -35,6 +35,7 @@ class Behaviour:
         self.edgeward = True        # select edgeward.1 when it is offered
         self.subprotocol = None     # select this, whatever was offered
         self.extra_headers = ""     # lines for the 101
+        self.drip = 0.0             # seconds between two bytes of the 101
         self.piggyback = b""        # bytes in the same write as the 101
         self.upgraded = None        # straight after the 101: "fin", "rst", "hang", or bytes to send first
         self.on_hello = None        # callable(session, hello) -> what to send instead of the welcome
@@ -88,7 +89,7 @@ class FakeHub:
         sock = make()
         self.port = sock.getsockname()[1]
         self.server = sock
-        LOOP.call(lambda: self._spawn(self._accept(sock)))
+        self.accepting = LOOP.call(lambda: self._spawn(self._accept(sock)))
         return self
 
     def _socket(self):
@@ -112,21 +113,22 @@ class FakeHub:
         """No new connections; the port answers with RST. The sessions stay."""
         sock, self.server = self.server, None
         if sock is not None:
-            def drop():
-                LOOP.loop.remove_reader(sock.fileno())
-                sock.close()
-            LOOP.call(drop)
+            LOOP.run(self._end([self.accepting]))
+            sock.close()
+
+    @staticmethod
+    async def _end(tasks):
+        """Ends tasks and waits for it: no reader of the loop may outlive its descriptor, whose number is soon another's."""
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=2)
 
     def stop(self):
         self.unlisten()
-
-        async def end():
-            for conn in self.conns:
-                conn.close()
-            for task in list(self.tasks):
-                task.cancel()
-            await asyncio.sleep(0)
-        LOOP.run(end())
+        LOOP.run(self._end(list(self.tasks)))
+        for conn in self.conns:
+            conn.close()
 
     def url(self, host="localhost", scheme=None, path=PATH):
         return f"{scheme or ('wss' if self.leaf else 'ws')}://{host}:{self.port}{path}"
@@ -197,8 +199,8 @@ class FakeHub:
     async def _supersede(self, old):
         await old._raw(ws.frame(ws.CLOSE, ws.close_payload(1000, "superseded")))
         await asyncio.sleep(0.2)
-        old.conn.close()
         old._finish(("superseded",))
+        await old.conn.abort()
 
     # ---- identity ----
 
@@ -314,8 +316,10 @@ class FakeHub:
         while self.server is listener:
             try:
                 sock, _ = await LOOP.loop.sock_accept(listener)
-            except OSError:
-                return
+            except OSError as e:
+                self.errors.append(f"accept: {e}")
+                await asyncio.sleep(0.05)
+                continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.accepts.append(time.monotonic())
@@ -323,14 +327,14 @@ class FakeHub:
 
     async def _serve(self, sock):
         conn = Conn(LOOP.loop, sock, self.ctx, len(self.conns))
+        conn.task = asyncio.current_task()
         self.conns.append(conn)
         try:
             await self._serve_conn(conn)
         except (ConnectionError, OSError):
             pass                    # the agent left while something was being written
         finally:
-            if self.b.tcp != "hang":
-                conn.close()
+            conn.close()
 
     async def _serve_conn(self, conn):
         b = self.b
@@ -384,7 +388,10 @@ class FakeHub:
     async def _upgrade(self, conn, request):
         b = self.b
         proto = b.subprotocol or ("edgeward.1" if b.edgeward and request.offers_edgeward else None)
-        await conn.write(request.accept(proto, b.extra_headers) + b.piggyback)
+        answer = request.accept(proto, b.extra_headers) + b.piggyback
+        for i in range(0, len(answer), 1 if b.drip else len(answer)):
+            await conn.write(answer[i:i + 1] if b.drip else answer)
+            await asyncio.sleep(b.drip)
         if isinstance(b.upgraded, bytes):
             await conn.write(b.upgraded)
         elif b.upgraded == "hang":

@@ -90,8 +90,11 @@ class Run:
         self.answers = []       # every frame that answered a start
         self.terminal = None    # payload of the first terminal status
         self.terminals = []     # (session number, payload)
+        self.short_offer = None # offered with fewer bytes than the hub had: only after the agent lost its memory
         self.missing = []       # heartbeats (session, seq) that did not list it while it was alive
         self.chunk_max = 0
+        self.cuts = []          # offsets at which the hub cuts the link
+        self.cut_count = 0
         self.log_open = []      # (session number, channel)
 
     @property
@@ -113,6 +116,8 @@ class Run:
         wrong = []
         if self.terminal is None:
             self.terminal = payload
+            if self.short_offer and payload["status"]["state"] != "failed":
+                wrong.append(self.short_offer)
             total = payload["final_offset"]
             if not session.edgeward and total > self.log.received:
                 self.log.gaps.append((self.log.received, total, None))  # the hub marks the log as gapped

@@ -57,11 +57,12 @@ class Proxy:
             await LOOP.loop.sock_connect(up, self.target)
             tasks = [LOOP.spawn(self._pump(down, up, "up")), LOOP.spawn(self._pump(up, down, "down"))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            down.close()
             if self.linger:
                 await asyncio.sleep(self.linger)
+            # The tasks first: no reader may outlive its descriptor, whose number is soon another connection's.
             for task in tasks:
                 task.cancel()
+            await asyncio.wait(tasks)
         except OSError:
             pass
         finally:
@@ -106,6 +107,7 @@ class Proxy:
     def close(self):
         async def end():
             self.task.cancel()
+            await asyncio.wait([self.task])
             self.sock.close()
         self.cut()
         LOOP.run(end())

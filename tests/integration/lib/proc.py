@@ -87,6 +87,27 @@ def fds(pid):
     return sorted(out)
 
 
+def settled_fds(pid):
+    """fds() once it has stayed the same for a moment: a file that is just being written does not count."""
+    seen = [None]
+
+    def same():
+        seen.append(fds(pid))
+        return len(seen) > 5 and all(x == seen[-1] for x in seen[-5:]) and seen[-1]
+    return wait_for(same, 10, "descriptors settle", 0.03)
+
+
+def fd_diff(before, after):
+    """What is in one sorted list of targets and not in the other: (more, less)."""
+    more, less = list(after), []
+    for f in before:
+        if f in more:
+            more.remove(f)
+        else:
+            less.append(f)
+    return more, less
+
+
 def pss_kb(pid):
     """Pss + SwapPss."""
     total = 0

@@ -20,7 +20,7 @@ PAYLOADS = {
 }
 STATUS = ({"handle_id": STR, "executor_id": STR, "state": STR, "exit_code": INT, "started_at": TIME,
            "finished_at": TIME}, {"pid": INT, "error": STR},
-          {"outcome": STR, "limit": STR, "usage": OBJ})
+          {"outcome": STR, "limit": STR, "usage": OBJ, "signal": INT})
 OFFER = ({"handle_id": STR, "started_at": TIME, "log_offset": INT}, {}, {"log_channel": INT, "channel": INT})
 CAPS = ({"os": STR, "arch": STR},
         {"cpus": INT, "memory_mb": INT, "workdir_root": STR, "max_concurrent": INT, "labels": OBJ,
@@ -82,7 +82,7 @@ def check(frame, edgeward, version):
         wrong += _fields("status", status, STATUS, edgeward)
         if status.get("state") not in STATES:
             wrong.append(f"state {status.get('state')!r}")
-        if status.get("state") in TERMINAL and "final_offset" not in payload:
+        if status.get("state") in TERMINAL and "id" not in frame and "final_offset" not in payload:
             wrong.append("terminal status without final_offset")
         if status.get("handle_id") != frame.get("handle"):
             wrong.append("status names another handle than its envelope")

@@ -51,6 +51,15 @@ class Session:
         frame.update(envelope)
         self.send_text(json.dumps(frame))
 
+    def send_split(self, data, step):
+        """Raw bytes in pieces of step, nothing of ours between them."""
+        async def pieces():
+            async with self.conn.wlock:
+                for i in range(0, len(data), step):
+                    await self.conn.write_locked(data[i:i + step])
+                    await asyncio.sleep(0)
+        self.hub.do(pieces)
+
     def send_text(self, text):
         self.send_raw(ws.frame(ws.TEXT, text.encode() if isinstance(text, str) else text))
 
@@ -65,12 +74,17 @@ class Session:
 
     def cut(self, rst=True):
         """Ends the TCP connection without a close frame."""
-        self.hub.sync(self.conn.close, rst)
         self.hub.sync(self._finish, ("cut",))
+        self.hub.do(self.conn.abort, rst)
 
     def stall(self, on=True):
         """Stops reading from the socket (the kernel goes on acknowledging until its buffer is full)."""
         self.hub.sync(self.conn.gate.clear if on else self.conn.gate.set)
+
+    def extend_all(self):
+        """Sends a fresh WINDOW for every log channel (after hub.b.extend was off)."""
+        for channel, run in self.channels.items():
+            self.hub.do(self._extend, channel, run, True)
 
     def wait(self, what, pred, timeout=10):
         return self.hub.wait(f"session {self.number}: {what}", pred, timeout)
@@ -118,7 +132,8 @@ class Session:
                     self._finish(("eof", self.conn.eof))
                     return
                 for op, payload in self.parser.feed(data):
-                    await self._message(op, payload)
+                    if self.ended_at is None:
+                        await self._message(op, payload)
                 self.hub.changed()
         except ws.WsError as e:
             self.hub.violation(f"session {self.number}: {e}")
@@ -213,14 +228,18 @@ class Session:
         run = self.hub.runs.get(handle)
         if self.hub.b.verdict is not None:
             return self.hub.b.verdict(self, offer, run)
-        channel = offer.get("log_channel", offer.get("channel"))
-        if self.edgeward and channel is not None and run is not None:
-            self._bind(channel, run, run.log.received)
+        self.bind_offer(offer, run)
         if run is None:
             return {"handle_id": handle, "from_offset": 0, "action": "terminate", "reason": "not tracked"}
         if offer["log_offset"] < run.log.received:
-            self._violation(f"{handle} offered with log_offset {offer['log_offset']} < received {run.log.received}")
+            run.short_offer = f"offered with log_offset {offer['log_offset']}, received {run.log.received}"
         return {"handle_id": handle, "from_offset": run.log.received, "action": "continue"}
+
+    def bind_offer(self, offer, run):
+        """An offer names the log channel on which the workload's output will come."""
+        channel = offer.get("log_channel", offer.get("channel"))
+        if self.edgeward and channel is not None and run is not None:
+            self._bind(channel, run, run.log.received)
 
     def _bind(self, channel, run, start):
         if channel % 2 or channel == 0:
@@ -289,9 +308,12 @@ class Session:
 
     async def _on_status(self, frame, p):
         run = self.hub.runs.get(frame["handle"])
-        if run is not None:
-            for text in run.on_status(self, p):
-                self._violation(f"{run.handle}: {text}")
+        if run is None:
+            return
+        if "id" not in frame:
+            self._wrong(run, run.on_status(self, p))
+        elif p["status"]["state"] in schema.TERMINAL and run.terminal is None:
+            self._violation(f"{run.handle}: a reply says {p['status']['state']} before the terminal status was sent")
 
     async def _on_log_chunk(self, frame, p):
         run = self.hub.runs.get(frame["handle"])
@@ -309,6 +331,16 @@ class Session:
         self._wrong(run, run.log.add(p["offset"], data, False))
         if self.hub.b.ack_logs:
             await self._ack(run, self.hub.b.ack_every)
+        self._cut_here(run)
+
+    def _cut_here(self, run):
+        """A test wants the link cut at exactly this offset: run.cuts holds the offsets still to come."""
+        if run.cuts and run.log.received >= run.cuts[0]:
+            while run.cuts and run.log.received >= run.cuts[0]:
+                run.cuts.pop(0)
+            run.cut_count += 1
+            self._finish(("cut",))
+            self.hub.do(self.conn.abort, run.cut_count % 2 == 0)
 
     def _wrong(self, run, texts):
         for text in texts:
@@ -361,6 +393,7 @@ class Session:
         if self.hub.b.ack_logs:
             await self._ack(run, self.hub.b.ack_every)
         await self._extend(channel, run)
+        self._cut_here(run)
 
     async def _extend(self, channel, run, force=False):
         b = self.hub.b
