@@ -1,14 +1,18 @@
 #include "workerd/owners.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/log.h"
 
 #define NAME	"owners"
 #define MAGIC	0x4f574445u
@@ -28,10 +32,32 @@ owners_init(struct owners *o, int dirfd)
 }
 
 static bool
-file_ok(const struct owners_file *f, size_t len, const struct pool *pool)
+is_whole(const struct owners_file *f, size_t len)
 {
-	return len == sizeof(*f) && f->magic == MAGIC && f->version == VERSION && f->first == pool->first &&
-	    f->count == pool->count && f->sum == sum_of(f);
+	return len == sizeof(*f) && f->magic == MAGIC && f->version == VERSION && f->sum == sum_of(f);
+}
+
+/*
+ * Nothing but the separation of directories from before hangs on it: a bad one is kept aside and begun anew. What is no
+ * regular file cannot be moved under Landlock and holds nothing to keep.
+ */
+static int
+begin_anew(struct owners *o, const struct pool *pool, int err)
+{
+	if (err != -ENOENT && renameat(o->dirfd, NAME, o->dirfd, NAME ".bad") < 0 && unlinkat(o->dirfd, NAME, 0) < 0 &&
+	    unlinkat(o->dirfd, NAME, AT_REMOVEDIR) < 0)
+		return -errno;
+	if (err != -ENOENT)
+		log_error("the file of owners of work directories was damaged: what could be kept is " NAME ".bad; it is begun anew");
+	memset(&o->f, 0, sizeof(o->f));
+	o->f = (struct owners_file){ .magic = MAGIC, .version = VERSION, .first = pool->first, .count = pool->count };
+	return getrandom(&o->f.seed, sizeof(o->f.seed), 0) == (ssize_t)sizeof(o->f.seed) ? 0 : -EIO;
+}
+
+static bool
+is_damage(int err)
+{
+	return err == -EINVAL || err == -EFBIG || err == -ELOOP || err == -EISDIR || err == -EACCES;
 }
 
 static int
@@ -43,14 +69,14 @@ load(struct owners *o, const struct pool *pool)
 
 	if (r == 0)
 		memcpy(&o->f, data, len);
-	if (r < 0 || !file_ok(&o->f, len, pool)) {
-		memset(&o->f, 0, sizeof(o->f));
-		o->f = (struct owners_file){ .magic = MAGIC, .version = VERSION, .first = pool->first, .count = pool->count };
-		if (getrandom(&o->f.seed, sizeof(o->f.seed), 0) != (ssize_t)sizeof(o->f.seed))
-			return -EIO;
-	}
-	o->loaded = true;
-	return 0;
+	if (r == 0 && !is_whole(&o->f, len))
+		r = -EINVAL;
+	else if (r == 0 && (o->f.first != pool->first || o->f.count != pool->count))
+		r = -ENOENT;	/* of another pool: its ids mean nothing any more */
+	if (r == -ENOENT || is_damage(r))
+		r = begin_anew(o, pool, r);
+	o->loaded = r == 0;
+	return r;
 }
 
 int

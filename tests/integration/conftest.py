@@ -7,7 +7,9 @@ sanitizer's report or a filter hit, or left a process, cgroup or socket behind.
 EDGEWARD_SOAK=1 runs the long forms too.
 """
 import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -42,12 +44,17 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def ca(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("ca")
-    for path in (directory, directory.parent):
-        os.chmod(path, 0o755)
-    os.chmod(directory.parent.parent, 0o755)
-    return CA(str(directory))
+def shared():
+    """A directory that every user may read, and that no other test run prunes."""
+    directory = tempfile.mkdtemp(prefix="edgeward-shared.", dir=os.environ.get("EDGEWARD_TMP", "/tmp"))
+    os.chmod(directory, 0o755)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ca(shared):
+    return CA(os.path.join(shared, "ca"))
 
 
 @pytest.fixture(scope="session")

@@ -320,7 +320,8 @@ def test_b57_term_at_a_random_moment(agent, hub):
         time.sleep(rng.random() * 0.2)
         begin = time.monotonic()
         assert a.stop() == []
-        assert time.monotonic() - begin < 4 and a.top.returncode == 0, a.log_tail()
+        # Before main() has come to its signals the default action is all there is.
+        assert time.monotonic() - begin < 4 and a.top.returncode in (0, -signal.SIGTERM), a.log_tail()
 
 
 @pytest.mark.parametrize("role", ["connectd", "workerd", "launcher", "privhelper"])

@@ -416,6 +416,7 @@ def test_absent_peers_are_waited_for(agent, hub):
     """connectd and the launcher start before privhelper is there: no end, no hot loop, then all is well."""
     a = agent()
     hub.session()
+    wait_for(lambda: os.path.exists(a.credential_file), 5, "credential file")
     os.kill(a.top.pid, 19)
     try:
         pids = a.pids()

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import ssl
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -244,8 +245,8 @@ YEAR = 365 * 86400
 
 
 @pytest.fixture
-def clock(tmp_path_factory):
-    return Clock(str(tmp_path_factory.mktemp("clock")))
+def clock(shared):
+    return Clock(tempfile.mkdtemp(dir=shared))
 
 
 def test_b26_clock_in_1970_touches_no_work(agent, hub, clock):

@@ -32,6 +32,8 @@ static int
 teardown(void **state)
 {
 	unlinkat(dfd, "owners", 0);
+	unlinkat(dfd, "owners.bad", 0);
+	unlinkat(dfd, "owners.bad", AT_REMOVEDIR);
 	close(dfd);
 	return rmdir(dir);
 }
@@ -77,11 +79,25 @@ file_of_another_pool_or_damaged_is_empty(void **state)
 	assert_int_equal(owners_claim(&o, &other, 3, "b", false), 0);
 	owners_init(&o, dfd);
 	assert_int_equal(claim(3, "c", false), 0);
+	assert_int_equal(faccessat(dfd, "owners.bad", F_OK, 0), -1);
 	fd = openat(dfd, "owners", O_RDWR);
 	assert_int_equal(pwrite(fd, "x", 1, 100), 1);
 	close(fd);
 	owners_init(&o, dfd);
 	assert_int_equal(claim(3, "d", false), 0);
+	assert_int_equal(faccessat(dfd, "owners.bad", F_OK, 0), 0);
+}
+
+static void
+test_b71_something_else_in_its_place(void **state)
+{
+	assert_int_equal(mkdirat(dfd, "owners", 0700), 0);
+	assert_int_equal(claim(1, "a", true), 0);
+	assert_int_equal(unlinkat(dfd, "owners", 0), 0);
+	assert_int_equal(symlinkat("/etc/passwd", dfd, "owners"), 0);
+	owners_init(&o, dfd);
+	assert_int_equal(claim(1, "b", true), 0);
+	assert_int_equal(claim(1, "c", false), -EPERM);
 }
 
 static void
@@ -100,6 +116,7 @@ main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(one_directory_a_runner, setup, teardown),
 		cmocka_unit_test_setup_teardown(kept_over_a_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(file_of_another_pool_or_damaged_is_empty, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_b71_something_else_in_its_place, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_cannot_be_written_is_not_claimed, setup, teardown) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
