@@ -118,6 +118,9 @@ rf_cgroup_make(const struct rf_cgroup *cg, int *ret_fd)
 	_cleanup_close_ int dir = -1, procs = -1;
 
 	enable_controllers(cg);
+	/* Our pid in the name was another's once: what that one left belongs to nobody, and perhaps to another user. */
+	if (mkdir(cg->base, 0755) < 0 && errno == EEXIST)
+		rf_cgroup_remove(cg);
 	if (mkdir(cg->base, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	dir = open(cg->base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -374,6 +374,20 @@ def test_stale_sockets_of_a_crash(agent, hub):
 
 
 @pytest.mark.root
+def test_b45_b61_cgroup_left_by_a_process_of_the_same_pid(agent, hub):
+    """run-foreground names its cgroup by its pid; a crashed one left such a cgroup, owned by another user, with work in it."""
+    mount, own = proc.cgroup_mount(), proc.cgroup(os.getpid()).rstrip("/")
+    if mount is None:
+        pytest.skip("skipped: no cgroup v2 here")
+    base = f"{mount}{own}/edgeward.$$"
+    script = (f"mkdir -p {base}/launch {base}/w.old; chown 65534 {base} {base}/launch; sleep 1000 & "
+              f"echo $! > {base}/w.old/cgroup.procs; exec \"$@\"")
+    agent(prefix=["/bin/sh", "-c", script, "sh"])
+    run = hub.finish(hub.start("echo fine"))
+    assert run.text == b"fine\n"
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("what", ["state owner", "work root owner", "work root is a file", "state is a symlink"])
 def test_wrong_owner_or_kind(agent, hub, what):
     """One clear line, retries with growing waits, no hot loop; healed when the cause is gone."""
