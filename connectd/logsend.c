@@ -385,13 +385,14 @@ logsend_output_end(struct logsend *ls, struct mirror_entry *e, const struct work
 
 	if (!log->open)
 		return 0;
-	if (log->ended || end->total != log->cursor)
+	/* The count of a lost workload may have died with the launcher: what was sent is then all there is, without a proof. */
+	if (log->ended || end->total > log->cursor || (end->total < log->cursor && e->w.outcome != WORK_OUTCOME_LOST))
 		return -EPROTO;
 	if (log->nheld > 0)
 		r = release_held(ls, e);
 	log->ended = true;
-	log->total = end->total;
-	log->has_digest = end->has_digest == 1;
+	log->total = log->cursor;
+	log->has_digest = end->has_digest == 1 && end->total == log->cursor;
 	memcpy(log->xxh3, end->xxh3, sizeof(log->xxh3));
 	if (log->discard)
 		throw_away(ls, e);

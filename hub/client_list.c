@@ -169,7 +169,7 @@ client_runs(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (req.device[0] != '\0')
 		r = store_device_find(hub->store, req.device, &d);
 	if (r < 0)
-		return client_say(list.client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s" :
+		return client_say(list.client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices), revoke the old one" :
 		    "no device %s", req.device);
 	r = store_runs(hub->store, req.device[0] != '\0' ? d.id : NULL, (req.flags & ADMIN_RUNS_OPEN) != 0, req.before,
 	    req.max > 0 && req.max < ADMIN_RUNS_PAGE ? req.max : ADMIN_RUNS_PAGE, send_run, &list);

@@ -88,7 +88,7 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	int r = store_device_find(hub->store, start->device, &d);
 
 	if (r < 0)
-		return client_say(client, req, r, r == -ENOTUNIQ ? "more than one device fits %s" : "no device %s",
+		return client_say(client, req, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices), revoke the old one" : "no device %s",
 		    start->device);
 	run = run_get(hub, start->handle);
 	if (run != NULL)	/* asked before, the answer was lost */

@@ -120,7 +120,7 @@ client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EBADMSG;
 	r = store_device_find(hub->store, req.text, &d);
 	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %.64s" :
+		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %.64s: give the id (edgehub devices)" :
 		    "no device %.64s", req.text);
 	r = store_device_revoke(hub->store, d.id);
 	if (r == 0)

@@ -44,9 +44,12 @@ token_random_id(char id[TOKEN_ID_SIZE])
 {
 	uint8_t raw[12];
 
-	if (RAND_bytes(raw, sizeof(raw)) != 1)
-		return -EIO;
-	base64url_encode(id, raw, sizeof(raw));
+	/* One that begins with '-' would be taken for an option by every command line. */
+	do {
+		if (RAND_bytes(raw, sizeof(raw)) != 1)
+			return -EIO;
+		base64url_encode(id, raw, sizeof(raw));
+	} while (id[0] == '-');
 	return 0;
 }
 

@@ -229,6 +229,22 @@ def test_everything_is_killed_in_turn(dev, ehub):
     assert b"".join(collected) == numbered(1500)
 
 
+def test_launcher_killed_after_bytes_were_acknowledged(dev, ehub):
+    """The work ends with the launcher, and its count of bytes too: less than the hub has. Once that ended every work channel anew,
+    for ever (connectd/logsend.c, the end of the output). The run is lost, told once, and the next one starts."""
+    p = ehub.popen("run", D, "--", "sh", "-c", "for i in $(seq 100); do echo line $i output; sleep 0.1; done")
+    read_until(p, b"line 9 output\n")
+    time.sleep(1.5)         # two heartbeats: what was printed is acknowledged
+    old = dev.kill9("launcher")
+    dev.restarted("launcher", old)
+    p.wait(40)
+    # plain cloop has no word for "lost": there it is a failure with the reason in its text
+    assert p.returncode == (255 if ehub.dialect == "cloop" else 122) and b"lost" in p.stderr.read()
+    ehub.connected(timeout=30)
+    again = ehub.popen("run", D, "--", "echo", "again")
+    assert again.communicate(timeout=30)[0] == b"again\n"
+
+
 def test_b31_cuts_through_a_proxy(agent, ehub):
     """The link is cut at random 15 times; the log at the hub is the source, byte for byte, and verified by its digest."""
     proxy = Proxy(ehub.port)

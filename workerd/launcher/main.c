@@ -196,8 +196,8 @@ main(int argc, char **argv)
 	}
 	argv[0] = worker;
 	log_init("launcher", level);
-	if (only_check)
-		return execv(worker, argv) < 0;
+	if (only_check && execv(worker, argv) < 0)
+		fatal("cannot run %s: %s", worker, strerror(errno));
 	self.listener = fd_listen_fds() == 1 ? fcntl(3, F_DUPFD_CLOEXEC, FD_CHILD_END) : -1;
 	r = spawn_set_state(FD_CHILD_END, &self.nofile);
 	if (r < 0)
