@@ -302,6 +302,7 @@ check_ids(void)
 int
 main(int argc, char **argv)
 {
+	sigset_t stop;
 	int r;
 
 	log_init("run-foreground", LOG_LEVEL_INFO);
@@ -309,6 +310,11 @@ main(int argc, char **argv)
 	check_ids();
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
+	/* From here on there is something to remove: a stop waits for the loop. */
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
 	set_up();
 	find_programs();
 	set_jobs();
