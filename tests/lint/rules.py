@@ -88,4 +88,4 @@ CLOEXEC = {
 NEVER_CLOEXEC = ["accept", "dup", "pipe", "epoll_create", "inotify_init", "creat"]
 
 # Paths of a developer's machine have no place in a repository.
-MACHINE = r"/home/[a-z]|(?<![a-z])/root/[a-z]+/|/work/(main|wt|shared|notes)|/tmp/bash_jobs"
+MACHINE = r"/home/[a-z]|(?<![a-z])/root/[a-z]+/"
