@@ -305,7 +305,10 @@ requests_work_down(struct session *s)
 		r->ipc_id = 0;
 }
 
-/* The new workerd has told all it holds: what it does not know was never started. */
+/*
+ * The new workerd has told all it holds: what the old one was asked and the new one does not know was never started. What
+ * came after the new one's HELLO is in its own queue, behind the list; it answers for itself.
+ */
 void
 requests_work_back(struct session *s)
 {
@@ -313,7 +316,9 @@ requests_work_back(struct session *s)
 		struct request *r = *p;
 		struct work_signal sig = { .signo = r->signo };
 
-		if (r->kind == REQUEST_SIGNAL) {
+		if (r->ipc_id != 0) {
+			p = &r->next;
+		} else if (r->kind == REQUEST_SIGNAL) {
 			snprintf(sig.handle, sizeof(sig.handle), "%s", r->handle);
 			workchan_signal(s->p.work, &sig, &r->ipc_id);
 			p = &r->next;

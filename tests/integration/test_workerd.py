@@ -92,8 +92,11 @@ def test_environment_is_built_from_nothing(device):
     assert env == {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "USER": "edgeward-run",
                    "LOGNAME": "edgeward-run", "SHELL": "/bin/sh", "LANG": "C.UTF-8", "TMPDIR": "/tmp",
                    "HOME": f"{dev.dir}/work/proj/a"}
-    assert dev.run(["/usr/bin/env"], env=["B=2", "A=1", "B=3"]).data == b"B=2\nA=1\nB=3\n"
-    assert dev.run(["/usr/bin/env"], env=[]).data == b""
+    # An environment that was sent is exactly that, with a floor for HOME and PATH.
+    path = "PATH=" + env["PATH"]
+    for sent, floor in ((["B=2", "A=1", "B=3"], [f"HOME={dev.dir}/work", path]), ([], [f"HOME={dev.dir}/work", path]),
+                        (["HOME=/x"], [path]), (["PATH=/usr/bin", "HOME="], [])):
+        assert dev.run(["/usr/bin/env"], env=sent).data.decode().splitlines() == sent + floor
     os.mkdir(f"{dev.dir}/bin")
     with open(f"{dev.dir}/bin/mine", "w") as f:
         f.write("#!/bin/sh\necho mine\n")

@@ -177,10 +177,9 @@ rig_send(uint16_t type, const void *data, size_t len)
 }
 
 void
-rig_workerd(const struct work_workload *list, size_t n)
+rig_workerd_hello(void)
 {
 	static uint64_t pair;
-	struct work_caps caps = { .slots = 4, .cpus = 8, .memory_kb = 16281600, .cgroup = 2, .work_root = "/srv/work" };
 	int fds[2];
 
 	rig.w_conf = (struct ipc_conf){ .rules = w_rules, .nrules = COUNT(w_rules), .max_payload = IPC_MAX_WORK,
@@ -190,11 +189,26 @@ rig_workerd(const struct work_workload *list, size_t n)
 	assert_int_equal(ipc_chan_init(&rig.w, rig.loop, fds[1], &rig.w_conf), 0);
 	assert_int_equal(workchan_take(&rig.work, fds[0], ++pair), 0);
 	ipc_send_hello(&rig.w, IPC_ROLE_WORKERD, 0);
+	rig_turn();
+}
+
+void
+rig_workerd_lists(const struct work_workload *list, size_t n)
+{
+	struct work_caps caps = { .slots = 4, .cpus = 8, .memory_kb = 16281600, .cgroup = 2, .work_root = "/srv/work" };
+
 	rig_send(WORK_EV_CAPS, &caps, sizeof(caps));
 	for (size_t i = 0; i < n; i++)
 		rig_tell(&list[i]);
 	rig_send(WORK_EV_SNAP_END, NULL, 0);
 	rig_turn();
+}
+
+void
+rig_workerd(const struct work_workload *list, size_t n)
+{
+	rig_workerd_hello();
+	rig_workerd_lists(list, n);
 }
 
 void

@@ -51,7 +51,9 @@ int64_t rig_wall(void);			/* now, ns */
 void rig_set_wall(int64_t ns);
 
 void rig_enrolled(void);		/* a credential is there */
-/* A workerd comes: HELLO, CAPS, its workloads, SNAP_END. */
+/* A workerd comes: HELLO, then CAPS, its workloads, SNAP_END; in two steps or in one. */
+void rig_workerd_hello(void);
+void rig_workerd_lists(const struct work_workload *list, size_t n);
 void rig_workerd(const struct work_workload *list, size_t n);
 void rig_workerd_dies(void);
 struct work_workload rig_running(uint32_t wid, const char *handle, uint64_t produced);

@@ -587,6 +587,33 @@ workerd_is_replaced_within_a_session(void **state)
 	assert_int_equal(rig_count(WORK_REQ_SIGNAL), 1);
 }
 
+/* A start that falls between the new workerd's HELLO and its list is with the new one: its word counts, not the list. */
+static void
+a_start_between_hello_and_list_is_answered_by_workerd(void **state)
+{
+	struct work_workload w;
+	const struct rig_rec *r;
+
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_workerd_dies();
+	rig_workerd_hello();
+	rig_hub(START("c1", "h"));
+	rig_hub("{\"v\":1,\"type\":\"signal\",\"id\":\"c2\",\"handle\":\"h\",\"payload\":{\"signal\":\"kill\"}}");
+	rig_drop_frames();
+	rig_workerd_lists(NULL, 0);
+	assert_null(rig_frame("started"));
+	assert_int_equal(rig_count(WORK_REQ_SIGNAL), 1);
+	r = rig_rec(WORK_REQ_START);
+	assert_non_null(r);
+	w = rig_running(1, "h", 0);
+	rig_tell(&w);
+	rig_answer(WORK_ANS_START, r->id, WORK_OK, 1, "");
+	rig_turn();
+	assert_null(json_get(rig_frame("started"), "error"));
+	assert_string_equal(str(rig_envelope(), "id"), "c1");
+}
+
 static void
 a_workerd_that_stays_away_ends_the_session(void **state)
 {
@@ -659,7 +686,8 @@ main(void)
 		T(from_offset_is_bounded), T(output_then_status_then_delivery), T(an_undelivered_status_is_repeated),
 		T(test_b55_twenty_delayed_acks), T(a_crowd_is_confirmed_at_once), T(start_is_answered_once), T(refusals_have_their_frames),
 		T(bad_starts_do_not_reach_workerd), T(a_large_start_goes_by_memfd), T(test_b54_orders_and_repetitions),
-		T(workerd_is_replaced_within_a_session), T(a_workerd_that_stays_away_ends_the_session),
+		T(workerd_is_replaced_within_a_session), T(a_start_between_hello_and_list_is_answered_by_workerd),
+		T(a_workerd_that_stays_away_ends_the_session),
 		T(unknown_frames_keep_the_session), T(broken_frames_end_it),
 	};
 
