@@ -280,7 +280,6 @@ def test_b59_agent_started_in_a_dirty_environment(agent, hub):
 
 # ---- B46: nothing between created and recorded ----
 
-# An open fault, one run in four: a handle stays listed in the heartbeats after workerd was killed during its start.
 def test_b46_workerd_killed_during_starts(agent, hub, dialect):
     """kill -9 at a random moment of a start: each handle ends exactly once or runs, none runs twice, none is missing."""
     a = agent(conf={"work": {"slots": 128}})
