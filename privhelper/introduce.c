@@ -4,7 +4,9 @@
  * Who calls: the two daemons, over the introduce socket. What is trusted: the kernel's word on the caller's uid
  * (SO_PEERCRED) and our own argv; of HELLO only that a daemon lies about its own pair to its own harm. On error: an
  * unknown uid is turned away without a record; a peer that closes is told to the other; a record that fits no row ends
- * the process with 1. The pair between the two lives on without us and the service manager starts us again.
+ * its channel, and its role is refused for a time that doubles with each one. The process and the other side go on, so
+ * that one daemon that was taken over cannot keep the other from root. A state that cannot be is fatal; the pair between
+ * the two lives on without us and the service manager starts us again.
  *
  * A pair is made only when both are here and the ids of the pairs they hold differ or are absent. So a daemon that was
  * restarted, or lost its channel, gets a fresh pair and the other its new end, and a restart of privhelper, after which
@@ -27,6 +29,9 @@
 #define OTHER(side)	((side) == SIDE_CONNECTD ? SIDE_WORKERD : SIDE_CONNECTD)
 #define DATA_LARGE	65536u		/* bulk a record may carry */
 #define DATA_SMALL	32768u		/* the same where the buffer stayed small */
+#define REFUSE_MIN_MS	1000		/* after the first bad record of a role, then doubling */
+#define REFUSE_STEPS	5		/* to 32 s */
+#define FORGIVE_MS	60000		/* so long without one more, and it begins at the minimum again */
 
 static const char *const names[TABLES] = { "connectd", "workerd", "a daemon" };
 static const enum ipc_role roles[SIDES] = { IPC_ROLE_CONNECTD, IPC_ROLE_WORKERD };
@@ -48,6 +53,26 @@ drop_peer(struct introducer *in, struct peer *peer)
 		ipc_send(&other->chan, PRIV_EV_GONE, NULL, 0);
 }
 
+static bool
+is_refused(const struct introducer *in, enum side side)
+{
+	return in->strikes[side] > 0 && monotime_before(monotime_now(), in->refused_until[side]);
+}
+
+static void
+refuse_for_a_time(struct introducer *in, enum side side)
+{
+	monotime_t now = monotime_now();
+	unsigned *strikes = &in->strikes[side];
+
+	if (*strikes > 0 && monotime_diff_ms(now, in->refused_until[side]) > FORGIVE_MS)
+		*strikes = 0;
+	in->refused_until[side] = monotime_add_ms(now, (int64_t)REFUSE_MIN_MS << *strikes);
+	log_info("%s is refused for %u s", names[side], REFUSE_MIN_MS / 1000 << *strikes);
+	if (*strikes < REFUSE_STEPS)
+		++*strikes;
+}
+
 static void
 peer_ended(struct ipc_chan *chan, int err, void *ctx)
 {
@@ -56,8 +81,7 @@ peer_ended(struct ipc_chan *chan, int err, void *ctx)
 
 	if (err < 0) {
 		log_error("%s, pid %d, broke the protocol: %s", names[peer->side], chan->peer.pid, strerror(-err));
-		in->failed = true;
-		loop_stop(in->loop);
+		refuse_for_a_time(in, peer->side);
 	}
 	drop_peer(in, peer);
 }
@@ -100,11 +124,17 @@ introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	enum side side = peer->side;
 	struct ipc_hello hello;
 
+	if (peer == in->live[SIDE_CONNECTD] || peer == in->live[SIDE_WORKERD])
+		fatal("a second HELLO got past the table");
 	memcpy(&hello, msg->data, sizeof(hello));
 	if (side == SIDE_EITHER)
 		side = hello.role == IPC_ROLE_WORKERD ? SIDE_WORKERD : SIDE_CONNECTD;
 	if (ipc_take_hello(chan, msg, roles[side], NULL) < 0)
 		return -EPROTO;
+	if (is_refused(in, side)) {	/* where the uid did not tell: see on_connection() */
+		ipc_chan_done(chan);
+		return 0;
+	}
 	/* The newest connection is the side; an older one is a process on its way out. */
 	if (in->live[side] != NULL)
 		ipc_chan_done(&in->live[side]->chan);
@@ -140,7 +170,7 @@ on_connection(struct loop_io *io, uint32_t events)
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 	struct peer *peer;
-	enum side side;
+	enum side side, places;
 
 	if (fd == -EAGAIN || fd == -ECONNABORTED)
 		return;
@@ -150,10 +180,11 @@ on_connection(struct loop_io *io, uint32_t events)
 		log_warn("uid %u pid %d has no business here", cred.uid, cred.pid);
 		return;
 	}
-	side = cred.uid == in->uids[SIDE_CONNECTD] ? SIDE_CONNECTD : SIDE_WORKERD;
-	peer = take_place(in, in->peers[side]);
-	if (in->uids[SIDE_CONNECTD] == in->uids[SIDE_WORKERD])
-		side = SIDE_EITHER;
+	places = cred.uid == in->uids[SIDE_CONNECTD] ? SIDE_CONNECTD : SIDE_WORKERD;
+	side = in->uids[SIDE_CONNECTD] == in->uids[SIDE_WORKERD] ? SIDE_EITHER : places;
+	if (is_refused(in, side))
+		return;
+	peer = take_place(in, in->peers[places]);
 	*peer = (struct peer){ .side = side };
 	if (ipc_chan_init(&peer->chan, in->loop, take_fd(&fd), &in->conf[side]) < 0)
 		fatal("cannot watch a connection");

@@ -5,11 +5,11 @@
 #ifndef EDGEWARD_PRIVHELPER_INTRODUCE_H
 #define EDGEWARD_PRIVHELPER_INTRODUCE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "common/ipc.h"
+#include "common/monotime.h"
 
 /* Indexes of tables and live peers. SIDE_EITHER: both run under one uid, HELLO decides. */
 enum side { SIDE_CONNECTD, SIDE_WORKERD, SIDE_EITHER };
@@ -33,7 +33,8 @@ struct introducer {
 	struct peer peers[SIDES][PEERS_A_UID];	/* by uid, so that one cannot push out the other */
 	struct peer *live[SIDES];
 	unsigned accepted;	/* counts connections; says which place is next */
-	bool failed;		/* a peer broke the protocol: the process ends with 1 */
+	unsigned strikes[TABLES];	/* bad records of late, by side */
+	monotime_t refused_until[TABLES];	/* the side is not let in before */
 };
 
 /* Serves listener (not owned) in loop until it ends. in must stay where it is. 0 or -errno. */

@@ -3,7 +3,8 @@
  *
  * Who calls: systemd (edgeward-privhelper.service) or run-foreground, with the listener of introduce.sock as descriptor 3.
  * What is trusted: the command line and that descriptor; no configuration is read, no path comes from a peer.
- * On error: one line and exit 1. Every surprise is fatal here: it never repairs, the service manager starts it again.
+ * On error: one line and exit 1. Every surprise of its own is fatal: it never repairs, the service manager starts it
+ * again. What a peer does wrong costs the peer its channel and not the process, see introduce.c.
  */
 #include <errno.h>
 #include <signal.h>
@@ -104,5 +105,5 @@ main(int argc, char **argv)
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */
 	check_listener(rundir);
 	serve(net_uid, work_uid);
-	return self.failed ? 1 : 0;
+	return 0;
 }

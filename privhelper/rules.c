@@ -3,7 +3,7 @@
  *
  * Who calls: common/ipc.c, for every record of a connected peer. What is trusted: nothing; a record reaches a handler
  * only if its type, its size, its descriptors and the channel's state fit a row here. On error: the channel ends, and
- * introduce.c ends the process.
+ * introduce.c refuses the side for a time.
  *
  * connectd's table has the introduction and nothing else, and stays that way: what the network side wants from root
  * it must ask of workerd. The verbs become rows of workerd's table only. Where both daemons run under one uid a channel

@@ -12,6 +12,7 @@
 #include "privhelper/sandbox.h"
 
 #include <errno.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include "common/drop.h"
@@ -31,6 +32,9 @@ sandbox_enter(void)
 	static const cap_value_t keep[] = { CAP_NET_ADMIN };
 	int r = drop_to_caps(keep, 1);
 
+	/* Nobody of the same uid looks into it, and no core of it is written. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return -errno;
 	if (r == -EPERM)
 		r = drop_to_caps(NULL, 0);
 	return r < 0 ? r : sandbox_seccomp(priv_rules, sizeof(priv_rules) / sizeof(priv_rules[0]));

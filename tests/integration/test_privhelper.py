@@ -155,8 +155,9 @@ def test_confinement(helper):
     for name in ("CapPrm", "CapEff"):
         assert int(status[name], 16) == keep
     assert int(status["CapInh"], 16) == int(status["CapAmb"], 16) == 0
-    if os.geteuid() == 0:
-        assert int(status["CapBnd"], 16) == keep
+    if os.geteuid() != 0:
+        return      # it is not dumpable: only root may look further
+    assert int(status["CapBnd"], 16) == keep
     fds = f"/proc/{helper.proc.pid}/fd/"
     targets = [os.readlink(fds + fd) for fd in os.listdir(fds) if int(fd) > 2]
     assert not any(t.startswith("/") for t in targets), targets    # no file and no directory
@@ -180,18 +181,22 @@ def test_b56_unknown_uid_is_turned_away_without_a_record(helper):
     assert f"uid {OTHER} pid" in helper.end()
 
 
-def ended(helper):
-    return helper.proc.wait(5)
+def still_serves(helper, uid=WORK, role=WORKERD):
+    """The side that did nothing wrong comes in and is answered; the process has written its one line and lives."""
+    assert Client(helper.path, uid, hello(role)).take()[0] == HELLO
+    assert helper.proc.poll() is None
+    assert helper.end().count("broke the protocol") == 1
+    assert helper.proc.returncode == 0
 
 
 @as_root
 @pytest.mark.parametrize("uid,role", [(NET, WORKERD), (WORK, CONNECTD), (NET, LAUNCHER), (NET, 0)])
-def test_b56_wrong_role_ends_the_helper_and_not_the_work(helper, uid, role):
+def test_b56_wrong_role_costs_the_connection_and_not_the_work(helper, uid, role):
     _, _, (a, b) = introduce(helper)
     assert Client(helper.path, uid, hello(role)).take() is None
-    assert ended(helper) == 1
     a.send(b"goes on")
     assert b.recv(100) == b"goes on"
+    still_serves(helper, *((WORK, WORKERD) if uid == NET else (NET, CONNECTD)))
 
 
 @pytest.mark.parametrize("bad", [
@@ -199,28 +204,72 @@ def test_b56_wrong_role_ends_the_helper_and_not_the_work(helper, uid, role):
     record(PEER, bytes(16)), record(GONE), record(0x0202, bytes(384)), record(HELLO, hello(CONNECTD)[16:], version=1),
     record(HELLO, hello(CONNECTD)[16:], nfds=1), hello(CONNECTD, build=b"x" * 32),
 ], ids=range(11))
-def test_bad_record_ends_it_with_one_line_and_1(helper, bad):
+def test_bad_record_costs_the_connection_and_says_one_line(helper, bad):
+    if NET == WORK:
+        pytest.skip("skipped: with one uid the role is not known before HELLO, and both are refused")
     _, _, (a, b) = introduce(helper)
     assert Client(helper.path, NET, bad).take() is None
-    assert ended(helper) == 1
-    assert "broke the protocol" in helper.proc.stderr.read()
     a.send(b"goes on")
     assert b.recv(100) == b"goes on"
+    still_serves(helper)
 
 
 def test_second_hello(helper):
     c = Client(helper.path, NET, hello(CONNECTD))
     c.sock.send(hello(CONNECTD))
-    assert ended(helper) == 1
+    assert c.take()[0] == HELLO and c.take() is None
+    still_serves(helper)
 
 
+@as_root
 @pytest.mark.parametrize("count", [1, 2, 6, 7, 64])
 def test_surplus_descriptors(helper, count):
     c = Client(helper.path, NET)
     devnull = os.open("/dev/null", os.O_RDONLY)
     c.sock.sendmsg([hello(CONNECTD)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [devnull] * count))])
     os.close(devnull)
-    assert ended(helper) == 1
+    assert c.take() is None
+    still_serves(helper)
+
+
+@as_root
+def test_a_hostile_connectd_keeps_workerd_from_nothing(helper):
+    """Bad records as fast as it can, for two seconds: workerd is served at once each time, and connectd let in once or twice."""
+    until, tries, let_in = time.monotonic() + 2, 0, 0
+    while time.monotonic() < until:
+        evil = Client(helper.path, NET, hello(CONNECTD))
+        let_in += evil.take() is not None
+        try:
+            evil.sock.send(b"x")
+        except OSError:
+            pass
+        evil.sock.close()
+        tries += 1
+        begin = time.monotonic()
+        w = Client(helper.path, WORK, hello(WORKERD))
+        assert w.take()[0] == HELLO and time.monotonic() - begin < 1
+        w.sock.close()
+    assert tries > 10 and 1 <= let_in <= 2, (tries, let_in)
+    assert helper.proc.poll() is None
+
+
+@as_root
+def test_b129_nobody_looks_into_it(helper):
+    """Root with the very same capability, not more, may read what is dumpable: a process of that kind yes, privhelper no."""
+    def readable(pid):
+        return subprocess.run(["setpriv", "--bounding-set=-all,+net_admin", "cat", f"/proc/{pid}/environ"], capture_output=True,
+                              check=False).returncode == 0
+    introduce(helper)
+    assert not readable(helper.proc.pid)
+    plain = subprocess.Popen(["setpriv", "--bounding-set=-all,+net_admin", "sleep", "60"])
+    try:
+        wait = time.monotonic() + 5
+        while not readable(plain.pid) and time.monotonic() < wait:
+            time.sleep(0.02)
+        assert readable(plain.pid), "this check cannot see the difference"
+    finally:
+        plain.kill()
+        plain.wait()
 
 
 def test_restart_in_any_order(helper):
@@ -255,6 +304,7 @@ def test_a_peer_that_never_reads_is_dropped_not_waited_for(helper):
     introduce(helper)
 
 
+@as_root
 def test_memory_and_descriptors_stay_after_many_introductions(helper):
     def size():
         return len(os.listdir(f"/proc/{helper.proc.pid}/fd"))

@@ -1,5 +1,6 @@
 /*
- * privhelper's introducer, in this process, with raw clients: who is let in, what ends it, and when a pair is made.
+ * privhelper's introducer, in this process, with raw clients: who is let in, who is refused for how long, and when a
+ * pair is made.
  * B56 (an fd taken for a pid, a uid for a role): the caller is known by SO_PEERCRED alone, never by what it says.
  */
 #include <errno.h>
@@ -24,6 +25,25 @@ static char dir[64], path[96];
 static int listener = -1;
 static struct loop *loop;
 static struct introducer in;
+static int64_t clock_ns = 1000000000;
+
+static int64_t
+mock_clock(void)
+{
+	return clock_ns;
+}
+
+static void
+pass_time(int64_t ms)
+{
+	clock_ns += ms * 1000000;
+}
+
+static unsigned
+strikes(void)
+{
+	return in.strikes[C] + in.strikes[W] + in.strikes[SIDE_EITHER];
+}
 
 /* One daemon as the introducer sees it. */
 struct client {
@@ -67,6 +87,7 @@ setup(void **state)
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	assert_int_equal(bind(listener, (struct sockaddr *)&sun, sizeof(sun)), 0);
 	assert_int_equal(listen(listener, 16), 0);
+	monotime_set_source(mock_clock, NULL);
 	start(getuid(), getuid());
 	return 0;
 }
@@ -75,6 +96,7 @@ static int
 teardown(void **state)
 {
 	stop();
+	monotime_set_source(NULL, NULL);
 	close(listener);
 	unlink(path);
 	rmdir(dir);
@@ -233,7 +255,7 @@ introduces(void **state)
 	/* Root may raise the buffer beyond the system's limit; without that records must be smaller. */
 	assert_true(c.max_data == 65536 || c.max_data == 32768);
 	assert_int_equal(c.max_data, w.max_data);
-	assert_false(in.failed);
+	assert_int_equal(strikes(), 0);
 	die(&c);
 	settle_with(NULL, &w);
 	assert_int_equal(w.gone, 1);
@@ -333,7 +355,7 @@ test_b56_unknown_uid(void **state)
 	settle_with(&c, NULL);
 	assert_true(c.eof);
 	assert_int_equal(c.hellos, 0);	/* not one record */
-	assert_false(in.failed);
+	assert_int_equal(strikes(), 0);
 	die(&c);
 }
 
@@ -355,7 +377,7 @@ test_b56_wrong_role_for_the_uid(void **state)
 		dial(&c);
 		say_hello(&c, cases[i].role, 0);
 		settle_with(&c, NULL);
-		assert_int_equal(in.failed, !cases[i].good);
+		assert_int_equal(strikes(), cases[i].good ? 0 : 1);
 		assert_int_equal(c.eof, !cases[i].good);
 		assert_int_equal(c.hellos, cases[i].good);
 		die(&c);
@@ -430,7 +452,7 @@ open_fds(void)
 	return n;
 }
 
-/* A bad record ends that channel and the process; the pair of the others is untouched and no descriptor stays. */
+/* A bad record ends that channel alone; the pair of the others is untouched and no descriptor stays. */
 static void
 bad_records(void **state)
 {
@@ -447,8 +469,9 @@ bad_records(void **state)
 		misbehave(&evil, bad);
 		settle_with(&c, &w);
 		listen_to(&evil);
-		assert_true(in.failed);
+		assert_int_equal(strikes(), 1);
 		assert_true(evil.eof);
+		assert_false(w.eof);
 		if (bad != SECOND_HELLO && bad != PEER_FROM_PEER) {
 			assert_joined(&c, &w);
 			hang_up(&evil);
@@ -462,6 +485,84 @@ bad_records(void **state)
 	}
 }
 
+/* Says HELLO as connectd and then once more: its own role is struck, whoever shares the uid. */
+static void
+strike_connectd(void)
+{
+	struct client evil = NOBODY;
+
+	dial(&evil);
+	misbehave(&evil, SECOND_HELLO);
+	settle();
+	listen_to(&evil);
+	assert_true(evil.eof);
+	die(&evil);
+}
+
+static bool
+is_let_in(enum side side)
+{
+	struct client c = NOBODY;
+	bool in_now;
+
+	come(&c, side, 0);
+	settle_with(&c, NULL);
+	in_now = c.hellos == 1;
+	assert_int_equal(c.eof, !in_now);
+	die(&c);
+	settle();
+	return in_now;
+}
+
+/* The refused time doubles up to a limit, trying does not lengthen it, the other side is served, and a quiet minute ends it. */
+static void
+refused_for_longer_each_time(void **state)
+{
+	static const int64_t seconds[] = { 1, 2, 4, 8, 16, 32, 32, 32 };
+	struct client w = NOBODY, c = NOBODY;
+
+	come(&w, W, 0);
+	settle_with(&w, NULL);
+	for (size_t i = 0; i < COUNT(seconds); i++) {
+		strike_connectd();
+		assert_false(is_let_in(C));
+		assert_true(is_let_in(W));
+		come(&w, W, 0);
+		settle();
+		pass_time(seconds[i] * 1000 - 1);
+		assert_false(is_let_in(C));
+		pass_time(1);
+		assert_true(is_let_in(C));
+	}
+	pass_time(60001);
+	strike_connectd();
+	pass_time(1000);
+	die(&w);
+	come(&w, W, 0);
+	come(&c, C, 0);
+	settle_with(&c, &w);
+	assert_joined(&c, &w);
+	die(&c);
+	die(&w);
+}
+
+/* Where the uid tells the side, a refused one gets not even as far as its HELLO. */
+static void
+refused_by_uid(void **state)
+{
+	struct client c = NOBODY;
+
+	stop();
+	start(getuid(), getuid() + 1);
+	strike_connectd();
+	dial(&c);
+	settle_with(&c, NULL);
+	assert_true(c.eof);
+	die(&c);
+	pass_time(1000);
+	assert_true(is_let_in(C));
+}
+
 /* A record of no bytes reads like the end: nothing worse may come of it. */
 static void
 empty_record(void **state)
@@ -472,7 +573,7 @@ empty_record(void **state)
 	assert_int_equal(send(c.fd, "", 0, 0), 0);
 	settle_with(&c, NULL);
 	assert_true(c.eof);
-	assert_false(in.failed);
+	assert_int_equal(strikes(), 0);
 	die(&c);
 }
 
@@ -542,7 +643,7 @@ restart_orders(void **state)
 			follow(&who[W], W);
 			settle();
 		}
-		assert_false(in.failed);
+		assert_int_equal(strikes(), 0);
 		assert_joined(&who[C], &who[W]);
 		unsigned made = who[C].peers;
 
@@ -580,6 +681,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(introduces), CASE(pair_ids), CASE(new_replaces_old), CASE(privhelper_restart_changes_nothing),
 		CASE(test_b56_unknown_uid), CASE(test_b56_wrong_role_for_the_uid), CASE(bad_records), CASE(empty_record),
+		CASE(refused_for_longer_each_time), CASE(refused_by_uid),
 		CASE(silent_crowd), CASE(restart_orders), CASE(tables),
 	};
 
