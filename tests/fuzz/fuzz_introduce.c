@@ -1,6 +1,7 @@
 /*
  * privhelper's introducer from the socket on: up to four connections that say anything, in any order, with and without
- * descriptors. It may end by its own word (failed) and by nothing else, and leaves no descriptor behind.
+ * descriptors. It never ends, and leaves no descriptor behind. Between two steps a refusal is over (33 s), so that what comes
+ * after a bad record is reached, too.
  *
  * Input: steps of one byte (bits 0-1 connection, 2 hang up and dial again first, 3 with a descriptor, 4 let the loop turn), one byte
  * of length and that many bytes: a record.
@@ -24,6 +25,14 @@ void log_info(const char *fmt, ...) { }
 void log_warn(const char *fmt, ...) { }
 void log_error(const char *fmt, ...) { }
 void fatal(const char *fmt, ...) { abort(); }
+
+static int64_t clock_ns;
+
+static int64_t
+mock_clock(void)
+{
+	return clock_ns;
+}
 
 static int
 dial(int listener)
@@ -59,11 +68,11 @@ say(int fd, const uint8_t *data, size_t len, bool with_fd)
 }
 
 static void
-play(struct introducer *in, struct loop *loop, int listener, const uint8_t *data, size_t size)
+play(struct loop *loop, int listener, const uint8_t *data, size_t size)
 {
 	int clients[CLIENTS] = { -1, -1, -1, -1 };
 
-	while (size >= 2 && !in->failed) {
+	while (size >= 2) {
 		int *fd = &clients[data[0] % CLIENTS];
 		size_t len = data[1] < size - 2 ? data[1] : size - 2;
 
@@ -77,10 +86,11 @@ play(struct introducer *in, struct loop *loop, int listener, const uint8_t *data
 			say(*fd, data + 2, len, (data[0] & 8) != 0);
 		for (int i = 0; i < 3 && (data[0] & 16) != 0; i++)
 			loop_turn(loop, 0);
+		clock_ns += 33 * (int64_t)1000000000;
 		data += 2 + len;
 		size -= 2 + len;
 	}
-	for (int i = 0; i < 6 && !in->failed; i++)
+	for (int i = 0; i < 6; i++)
 		loop_turn(loop, 0);
 	for (int i = 0; i < CLIENTS; i++)
 		if (clients[i] >= 0)
@@ -95,11 +105,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before = dup(0), after, listener;
 
 	close(before);
+	monotime_set_source(mock_clock, NULL);
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (bind(listener, (const struct sockaddr *)&name, sizeof(name.sun_family)) < 0 || listen(listener, 8) < 0 ||
 	    loop_new(&loop) < 0 || introduce_init(&in, loop, listener, getuid(), getuid()) < 0)
 		abort();
-	play(&in, loop, listener, data, size);
+	play(loop, listener, data, size);
 	introduce_done(&in);
 	loop_free(loop);
 	close(listener);
