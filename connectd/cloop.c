@@ -197,6 +197,8 @@ cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, b
 		put_error(w, wl, s.by_signal);
 		if (extended) {
 			json_w_str(w, "outcome", outcome_name(wl));
+			if (wl->outcome == WORK_OUTCOME_LIMIT)	/* the kernel kills for no other one */
+				json_w_str(w, "limit", "memory");
 			if (wl->term_signal > 0)
 				json_w_int(w, "signal", wl->term_signal);
 			put_usage(w, wl);

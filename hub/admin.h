@@ -169,11 +169,19 @@ static_assert(sizeof(struct admin_signal) == 88, "wire size");
 
 /* ---- START ---- */
 
+/* What a run may use; 0 = as much as the device gives. The device refuses what it cannot hold it to. */
+struct admin_limits {
+	int64_t timeout_ms;
+	uint32_t cpu_millis;		/* thousandths of a processor */
+	uint32_t memory_mb;
+	uint32_t pids;
+};
+
 struct admin_start {
 	char handle[HANDLE_SIZE];
 	char device[DEVICE_NAME_SIZE];
 	char work_dir[1024];
-	int64_t timeout_ms;		/* 0 = none */
+	struct admin_limits limits;
 	bool env_given;
 	uint32_t argc, envc;
 	struct wire_r args;		/* argc strings, then envc */
@@ -190,7 +198,7 @@ const char *admin_start_next(struct admin_start *start, size_t *ret_len);
 
 /* Encodes; argv and env are NULL-terminated, env NULL = none given. -ENOSPC. */
 int admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
-    const char *work_dir, int64_t timeout_ms, char *const argv[], char *const env[]);
+    const char *work_dir, const struct admin_limits *limits, char *const argv[], char *const env[]);
 
 /* True if every string of a received record is terminated and padded; one for each struct that has strings. */
 bool admin_token_req_ok(const struct admin_token_req *req);

@@ -72,11 +72,14 @@ admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, 
 	wire_str(&s.args, s.handle, sizeof(s.handle));
 	wire_str(&s.args, s.device, sizeof(s.device));
 	wire_str(&s.args, s.work_dir, sizeof(s.work_dir));
-	s.timeout_ms = wire_i64(&s.args);
+	s.limits.timeout_ms = wire_i64(&s.args);
+	s.limits.cpu_millis = wire_u32(&s.args);
+	s.limits.memory_mb = wire_u32(&s.args);
+	s.limits.pids = wire_u32(&s.args);
 	s.env_given = wire_u8(&s.args) != 0;
 	s.argc = wire_u32(&s.args);
 	s.envc = wire_u32(&s.args);
-	if (s.args.err != 0 || !handle_ok(s.handle) || s.timeout_ms < 0 || (!s.env_given && s.envc != 0))
+	if (s.args.err != 0 || !handle_ok(s.handle) || s.limits.timeout_ms < 0 || (!s.env_given && s.envc != 0))
 		return -EBADMSG;
 	if (s.argc == 0 || s.argc > ADMIN_ARGS_MAX || s.envc > ADMIN_ARGS_MAX) {
 		*ret_why = s.argc == 0 ? "no command" : "too many arguments or variables";
@@ -111,7 +114,7 @@ count(char *const *strings)
 
 int
 admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
-    const char *work_dir, int64_t timeout_ms, char *const argv[], char *const env[])
+    const char *work_dir, const struct admin_limits *limits, char *const argv[], char *const env[])
 {
 	struct wire_w w;
 	uint32_t argc = count(argv), envc = count(env);
@@ -120,7 +123,10 @@ admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, 
 	wire_put_str(&w, handle);
 	wire_put_str(&w, device);
 	wire_put_str(&w, work_dir);
-	wire_put_i64(&w, timeout_ms);
+	wire_put_i64(&w, limits->timeout_ms);
+	wire_put_u32(&w, limits->cpu_millis);
+	wire_put_u32(&w, limits->memory_mb);
+	wire_put_u32(&w, limits->pids);
 	wire_put_u8(&w, env != NULL);
 	wire_put_u32(&w, argc);
 	wire_put_u32(&w, envc);

@@ -12,7 +12,8 @@
 
 struct run_options {
 	const char *work_dir;
-	int64_t timeout_ms, away_ms;
+	struct admin_limits limits;
+	int64_t away_ms;
 	bool detach;
 	char **env;
 	size_t envc;
@@ -46,12 +47,25 @@ add_path(struct run_options *o)
 }
 
 static int
+take_limit(int opt, struct admin_limits *l)
+{
+	uint64_t bytes;
+	int r = opt == 'c' ? parse_u32(optarg, 1, UINT32_MAX, &l->cpu_millis) :
+	    opt == 'p' ? parse_u32(optarg, 1, UINT32_MAX, &l->pids) : parse_size(optarg, 1 << 20, (uint64_t)UINT32_MAX << 20, &bytes);
+
+	if (r == 0 && opt == 'm')
+		l->memory_mb = (uint32_t)(bytes >> 20);
+	return r;
+}
+
+static int
 parse_run(int argc, char *argv[], struct run_options *o)
 {
 	static const struct option options[] = {
 		{ "workdir", required_argument, NULL, 'w' }, { "env", required_argument, NULL, 'e' },
 		{ "timeout", required_argument, NULL, 't' }, { "detach", no_argument, NULL, 'd' },
-		{ "reconnect", required_argument, NULL, 'r' }, { 0 },
+		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
+		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { 0 },
 	};
 	int opt;
 
@@ -62,10 +76,12 @@ parse_run(int argc, char *argv[], struct run_options *o)
 			o->detach = true;
 		else if (opt == 'e' && add_env(o, optarg) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--env: K=V is needed");
-		else if (opt == 't' && parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &o->timeout_ms) < 0)
+		else if (opt == 't' && parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &o->limits.timeout_ms) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--timeout: a duration of at least 1s, such as 90s or 2h");
 		else if (opt == 'r' && parse_duration_ms(optarg, 0, 366LL * 86400 * 1000, &o->away_ms) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--reconnect: a duration, such as 120s");
+		else if (strchr("mcp", opt) != NULL && take_limit(opt, &o->limits) < 0)
+			return cli_fail(RUN_EXIT_NOT_STARTED, "--memory: a size of at least 1M; --cpu: thousandths of a processor; --pids: a number");
 		else if (opt == '?')
 			return RUN_EXIT_NOT_STARTED;
 	}
@@ -119,7 +135,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free(o.env);
 		return r;
@@ -129,7 +145,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	f.spec = malloc(ADMIN_SPEC_MAX);
 	if (f.spec == NULL || token_random_id(f.handle) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "out of memory");
-	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, o.timeout_ms,
+	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits,
 	    argv + optind, o.env) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line and environment are too long");
 	else

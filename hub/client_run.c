@@ -62,9 +62,15 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	if (start.env_given)
 		put_strings(&w, "env", &start, start.envc);
 	json_w_obj(&w, "resource_limits");
+	if (start.limits.cpu_millis > 0)
+		json_w_int(&w, "cpu_millis", start.limits.cpu_millis);
+	if (start.limits.memory_mb > 0)
+		json_w_int(&w, "memory_mb", start.limits.memory_mb);
+	if (start.limits.pids > 0)
+		json_w_int(&w, "pids", start.limits.pids);
 	json_w_end_obj(&w);
-	if (start.timeout_ms > 0)
-		json_w_int(&w, "timeout_minutes", start.timeout_ms / 60000 + 1);
+	if (start.limits.timeout_ms > 0)
+		json_w_int(&w, "timeout_minutes", start.limits.timeout_ms / 60000 + 1);
 	json_w_obj(&w, "workspace");
 	json_w_end_obj(&w);
 	json_w_obj(&w, "write_back");
@@ -78,7 +84,7 @@ static int
 start_run(struct client *client, const struct ipc_hdr *req, const struct admin_start *start)
 {
 	struct hub *hub = client->hub;
-	struct run_info info = { .state = RUN_PENDING, .created = monotime_wall_ns(), .timeout_ms = start->timeout_ms,
+	struct run_info info = { .state = RUN_PENDING, .created = monotime_wall_ns(), .timeout_ms = start->limits.timeout_ms,
 		.final_offset = -1 };
 	struct store_device d;
 	struct session *s;

@@ -11,13 +11,14 @@
 #include "hub/admin.h"
 
 static uint8_t buf[8192];
+static const struct admin_limits limits = { 1500, 500, 64, 20 }, no_limits, bad_limits = { .timeout_ms = -1 };
 
 static size_t
 encode(char *const argv[], char *const env[])
 {
 	size_t len = 0;
 
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "handle", "dev", "src", 1500, argv, env), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "handle", "dev", "src", &limits, argv, env), 0);
 	return len;
 }
 
@@ -34,7 +35,10 @@ test_start(void **state)
 	assert_string_equal(s.handle, "handle");
 	assert_string_equal(s.device, "dev");
 	assert_string_equal(s.work_dir, "src");
-	assert_int_equal(s.timeout_ms, 1500);
+	assert_int_equal(s.limits.timeout_ms, 1500);
+	assert_int_equal(s.limits.cpu_millis, 500);
+	assert_int_equal(s.limits.memory_mb, 64);
+	assert_int_equal(s.limits.pids, 20);
 	assert_true(s.env_given);
 	assert_int_equal(s.argc, 3);
 	assert_int_equal(s.envc, 2);
@@ -55,7 +59,7 @@ test_start(void **state)
 		assert_int_equal(admin_start_decode(&s, buf, i, &why), -EBADMSG);
 	buf[len] = 0;
 	assert_int_equal(admin_start_decode(&s, buf, len + 1, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", 0, argv, NULL), -ENOSPC);
+	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", &no_limits, argv, NULL), -ENOSPC);
 }
 
 static void
@@ -83,11 +87,11 @@ test_start_refused(void **state)
 	refused(bad, NULL, "UTF-8");
 	refused(good, novalue, "K=V");
 	refused(good, noname, "K=V");
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", 0, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", &no_limits, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", -1, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", &bad_limits, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", 0, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", &no_limits, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
 }
 
