@@ -1,9 +1,11 @@
 # Thin wrappers. Everything else is meson: meson setup build && ninja -C build.
-.PHONY: demo check bench fuzz clean
+.PHONY: demo check check-vm bench fuzz clean
 demo:
 	@packaging/demo
 check:
 	@tests/check
+check-vm:
+	@tests/vm/check $(PAYLOADS)
 bench:
 	@packaging/need-packages packaging/packages.build tests/packages.check tests/packages.bench
 	@tests/bench/run $(GOALS)
