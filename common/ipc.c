@@ -407,8 +407,9 @@ static void
 chan_ready(struct loop_io *io, uint32_t events)
 {
 	struct ipc_chan *chan = io->ctx;
+	uint64_t turn = loop_turns(chan->loop);
+	int most = chan->lone && turn > chan->last_turn + 1 ? 1 : RECORDS_A_TURN, n = 0, end = 0;
 	bool gone = false;
-	int end = 0;
 
 	chan->gone = &gone;
 	if ((events & EPOLLOUT) != 0) {
@@ -424,14 +425,15 @@ chan_ready(struct loop_io *io, uint32_t events)
 		if (!gone)
 			watch(chan);
 	}
-	for (int i = 0; i < RECORDS_A_TURN && !gone && end == 0 && !chan->paused; i++)
-		if (take_record(chan, &gone, &end) == 0)
-			break;
+	while (n < most && !gone && end == 0 && !chan->paused && take_record(chan, &gone, &end) != 0)
+		n++;
 	/* epoll tells of a peer that is gone whether we want to read or not; waiting for the end of the pause would spin. */
 	if (!gone && end == 0 && chan->paused && (events & (EPOLLHUP | EPOLLERR)) != 0)
 		end = 1;
 	if (gone)
 		return;
+	chan->lone = n <= 1;
+	chan->last_turn = turn;
 	chan->gone = NULL;
 	if (end != 0) {
 		chan_close(chan);

@@ -50,6 +50,8 @@ struct ipc_chan {
 	uint32_t next_id;
 	bool want_writable;
 	bool paused;		/* nothing is received */
+	bool lone;		/* the last turn brought one record: no look for a second, epoll says when there is more */
+	uint64_t last_turn;	/* of the loop, in which this channel was readable */
 	bool *gone;		/* set by ipc_chan_done() while a handler runs */
 	struct ucred peer;	/* of the process that made the socket, SO_PEERCRED */
 };

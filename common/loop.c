@@ -17,6 +17,7 @@ struct loop {
 	monotime_t timerfd_at;		/* what the timerfd is set to, NEVER = not set */
 	struct loop_io timer_io, signal_io;
 	struct loop_timer *timers;
+	uint64_t turns;
 	struct epoll_event batch[BATCH];
 	int nbatch, at;			/* the batch being delivered; at = the entry in hand */
 	bool stop;
@@ -245,6 +246,7 @@ loop_turn(struct loop *loop, int max_wait_ms)
 {
 	int n = epoll_wait(loop->epoll, loop->batch, BATCH, wait_ms(loop, max_wait_ms));
 
+	loop->turns++;
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	loop->nbatch = n;
@@ -270,6 +272,12 @@ loop_run(struct loop *loop)
 			return r;
 	}
 	return 0;
+}
+
+uint64_t
+loop_turns(const struct loop *loop)
+{
+	return loop->turns;
 }
 
 void

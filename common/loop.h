@@ -59,4 +59,7 @@ void loop_stop(struct loop *loop);
 /* One turn: waits at most max_wait_ms (-1 = until something happens) and runs what is due. */
 int loop_turn(struct loop *loop, int max_wait_ms);
 
+/* How many turns there have been: two that follow each other tell a source that it was not finished. */
+uint64_t loop_turns(const struct loop *loop);
+
 #endif

@@ -7,10 +7,14 @@
 #include <strings.h>
 
 #include "common/log.h"
+#include "common/trim.h"
+
+#define SETTLED_MS	1000	/* after the welcome: the runs that were resumed are under way */
 
 static void retry_due(struct loop_timer *timer);
 static void teardown_due(struct loop_timer *timer);
 static void stable_due(struct loop_timer *timer);
+static void settled_due(struct loop_timer *timer);
 static void away_due(struct loop_timer *timer);
 static const struct hubconn_cb conn_cb;
 static const struct session_ops session_ops;
@@ -24,6 +28,7 @@ link_init(struct link *link, const struct link_params *params)
 	loop_timer_init(&link->retry, retry_due, link);
 	loop_timer_init(&link->teardown, teardown_due, link);
 	loop_timer_init(&link->stable, stable_due, link);
+	loop_timer_init(&link->settled, settled_due, link);
 	loop_timer_init(&link->away, away_due, link);
 }
 
@@ -38,6 +43,7 @@ link_done(struct link *link)
 	loop_timer_del(link->p.loop, &link->retry);
 	loop_timer_del(link->p.loop, &link->teardown);
 	loop_timer_del(link->p.loop, &link->stable);
+	loop_timer_del(link->p.loop, &link->settled);
 	loop_timer_del(link->p.loop, &link->away);
 }
 
@@ -309,6 +315,7 @@ on_up(void *ctx)
 	link_set_state(link, CTL_LINK_CONNECTED);
 	link_set_cause(link, "", "%s", "");
 	loop_timer_set_ms(link->p.loop, &link->stable, link->p.conf->stable_after);
+	loop_timer_set_ms(link->p.loop, &link->settled, SETTLED_MS);
 	log_info("connected to %s as %s (%s)", link->peer, link->p.cred->cred.agent_id,
 	    link->edgeward1 ? "edgeward.1" : "cloop");
 	if (link->insecure && !link->p.conf->hub_insecure)
@@ -322,6 +329,13 @@ stable_due(struct loop_timer *timer)
 
 	backoff_stable(&link->backoff);
 	link->attempts = 0;
+}
+
+/* Once a session: what the handshake needed is not needed for the rest of it. */
+static void
+settled_due(struct loop_timer *timer)
+{
+	trim_memory();
 }
 
 static int

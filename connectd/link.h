@@ -40,7 +40,7 @@ struct link {
 	struct hubconn *conn;
 	struct session *session;
 	struct backoff backoff;
-	struct loop_timer retry, teardown, stable, away;
+	struct loop_timer retry, teardown, stable, settled, away;
 	monotime_t last_attempt;	/* NEVER = none yet */
 	bool stopped;			/* for good; an operator's command or a new credential ends it */
 	bool closing;			/* a close frame is under way; the end comes by itself */

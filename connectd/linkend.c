@@ -106,6 +106,7 @@ link_attempt_ended(struct link *link, const struct hubconn_end *end)
 
 	loop_timer_del(link->p.loop, &link->teardown);
 	loop_timer_del(link->p.loop, &link->stable);
+	loop_timer_del(link->p.loop, &link->settled);
 	session_free(link->session);
 	link->session = NULL;
 	if (link->conn != NULL) {

@@ -9,8 +9,9 @@
 
 #define HEAD		sizeof(struct work_output)
 #define WAIT_SIZE	(HEAD + LOGCLOOP_ROOM + WORK_DATA_MAX)
-#define CREDIT_STEP	(128u * 1024)	/* smaller news are not worth a record */
+#define CREDIT_STEP	(384u * 1024)	/* smaller news are not worth a record, unless workerd is about to run dry */
 #define ACK_STEP	(384u * 1024)	/* most ride on a credit; less where workerd holds little: it waits for these */
+#define LATE_ACK_MS	50		/* smaller news wait so long for company */
 #define DISCARD_STEP	(256u * 1024)
 
 static_assert(sizeof(struct work_output) == STREAM_HEADER, "the stream header is written over the record's head");
@@ -20,7 +21,7 @@ logsend_init(struct logsend *ls, struct hubconn *conn, struct workchan *work, st
     uint64_t retain, const struct logsend_ops *ops, void *ctx)
 {
 	*ls = (struct logsend){ .conn = conn, .work = work, .mirror = mirror, .edgeward1 = edgeward1, .ops = ops,
-		.ctx = ctx, .version = 1, .next_channel = 2, .ack_step = retain / 8 * 3 < ACK_STEP ? retain / 8 * 3 : ACK_STEP };
+		.ctx = ctx, .version = 1, .acks_due = MONOTIME_NEVER, .next_channel = 2, .ack_step = retain / 8 * 3 < ACK_STEP ? retain / 8 * 3 : ACK_STEP };
 }
 
 static void
@@ -161,6 +162,14 @@ logsend_resubscribe(struct logsend *ls)
 		}
 }
 
+/* workerd frees what it retains up to here. */
+static void
+pass_ack(struct logsend *ls, struct mirror_entry *e)
+{
+	if (workchan_ack(ls->work, e, e->acked) == 0)
+		e->log.ack_told = e->acked;
+}
+
 /* ---- from the hub ---- */
 
 void
@@ -171,7 +180,7 @@ logsend_window(struct logsend *ls, uint32_t channel, uint64_t offset)
 	if (e == NULL || !e->log.open || e->log.discard || offset <= e->log.limit)
 		return;
 	e->log.limit = offset;
-	give_credit(ls, e);
+	ls->ops->later(0, ls->ctx);	/* the acknowledgement is often right behind it and rides along */
 }
 
 void
@@ -186,13 +195,11 @@ logsend_acked(struct logsend *ls, struct mirror_entry *e, uint64_t offset)
 		return;
 	e->acked = offset;
 	e->log.retries = 0;
-	if ((offset - e->log.ack_told >= ls->ack_step || offset >= e->log.cursor) &&
-	    workchan_ack(ls->work, e, offset) == 0)
-		e->log.ack_told = offset;
-	if (!ls->edgeward1) {
+	if (!ls->edgeward1)
 		cloop_limit(e);
-		give_credit(ls, e);
-	}
+	if (ls->acks_due.ns == INT64_MAX)
+		ls->acks_due = monotime_add_ms(monotime_now(), LATE_ACK_MS);
+	ls->ops->later(!ls->edgeward1 || offset - e->log.ack_told >= ls->ack_step ? 0 : LATE_ACK_MS, ls->ctx);
 }
 
 /* "Gone" is an answer for good: what is left is thrown away. Everything else may pass; a fresh channel is tried later. */
@@ -218,11 +225,18 @@ logsend_reset(struct logsend *ls, uint32_t channel, enum stream_reset code)
 }
 
 int64_t
-logsend_retry(struct logsend *ls)
+logsend_due(struct logsend *ls)
 {
-	monotime_t now = monotime_now(), next = MONOTIME_NEVER;
+	monotime_t now = monotime_now(), next;
+	uint64_t step = monotime_before(now, ls->acks_due) ? ls->ack_step : 1;
 
+	if (step == 1)
+		ls->acks_due = MONOTIME_NEVER;
+	next = ls->acks_due;
 	for (struct mirror_entry *e = ls->mirror->head; e != NULL; e = e->next) {
+		give_credit(ls, e);
+		if (e->log.open && !e->log.discard && e->acked >= e->log.ack_told + step)
+			pass_ack(ls, e);
 		if (e->log.retry_at.ns == INT64_MAX)
 			continue;
 		if (!monotime_before(now, e->log.retry_at))

@@ -38,7 +38,8 @@ struct logsend {
 	uint8_t *wait_buf;		/* struct work_output and bytes, allocated on first use */
 	size_t wait_len;		/* bytes behind the head */
 	uint64_t wait_end;		/* offset behind the last of them */
-	uint64_t ack_step;		/* an acknowledgement is passed on when it is so much news */
+	uint64_t ack_step;		/* an acknowledgement is passed on when it is so much news, */
+	monotime_t acks_due;		/* or then; NEVER = none waits */
 	bool paused;
 	const struct logsend_ops *ops;
 	void *ctx;
@@ -49,6 +50,8 @@ struct logsend_ops {
 	void (*announce)(struct mirror_entry *e, void *ctx);
 	/* The link did not take a small frame: the session cannot go on. */
 	void (*failed)(int err, void *ctx);
+	/* Wants logsend_due() to be called in ms or sooner. */
+	void (*later)(int64_t ms, void *ctx);
 };
 
 void logsend_init(struct logsend *ls, struct hubconn *conn, struct workchan *work, struct mirror *mirror, bool edgeward1,
@@ -75,8 +78,8 @@ void logsend_window(struct logsend *ls, uint32_t channel, uint64_t offset);
 void logsend_acked(struct logsend *ls, struct mirror_entry *e, uint64_t offset);
 void logsend_reset(struct logsend *ls, uint32_t channel, enum stream_reset code);
 
-/* Opens again the channels whose wait is over; ms until the next one, -1 = none. */
-int64_t logsend_retry(struct logsend *ls);
+/* Passes on credit and acknowledgements that waited, opens again the channels whose wait is over; ms until the next one, -1 = none. */
+int64_t logsend_due(struct logsend *ls);
 
 /* From the work channel; see struct workchan_listener. */
 uint8_t *logsend_rx_buffer(struct logsend *ls);

@@ -15,7 +15,7 @@
 static const struct workchan_listener listener;
 static const struct logsend_ops log_ops;
 static void handshake_due(struct loop_timer *timer);
-static void log_retry_due(struct loop_timer *timer);
+static void logs_due(struct loop_timer *timer);
 
 int
 session_new(const struct session_params *params, struct session **ret_session)
@@ -31,7 +31,7 @@ session_new(const struct session_params *params, struct session **ret_session)
 	mirror_session_begin(s->p.mirror);
 	logsend_init(&s->logs, s->p.conn, s->p.work, s->p.mirror, s->p.edgeward1, s->p.conf->work_retain, &log_ops, s);
 	loop_timer_init(&s->handshake, handshake_due, s);
-	loop_timer_init(&s->log_retry, log_retry_due, s);
+	loop_timer_init(&s->logs_timer, logs_due, s);
 	beat_stop(s);
 	loop_timer_set_ms(s->p.loop, &s->handshake, s->p.conf->handshake_timeout);
 	workchan_listen(s->p.work, &listener, s);
@@ -53,7 +53,7 @@ session_free(struct session *s)
 	workchan_listen(s->p.work, NULL, NULL);
 	beat_stop(s);
 	loop_timer_del(s->p.loop, &s->handshake);
-	loop_timer_del(s->p.loop, &s->log_retry);
+	loop_timer_del(s->p.loop, &s->logs_timer);
 	requests_free(s);
 	explicit_bzero(s->out, sizeof(s->out));
 	free(s);
@@ -163,7 +163,7 @@ on_reset(uint32_t channel, enum stream_reset code, const uint8_t *reason, size_t
 	log_warn("the hub reset the log of %s: %s%s", e->w.handle, log_quote(text, sizeof(text), reason, len),
 	    code == STREAM_RESET_GONE ? "; it wants no more of it" : "; trying again later");
 	logsend_reset(&s->logs, channel, code);
-	log_retry_due(&s->log_retry);
+	logs_due(&s->logs_timer);
 }
 
 /* A hub has nothing to say on a log channel, and no other channel is open. */
@@ -339,13 +339,23 @@ log_failed(int err, void *ctx)
 		session_end(ctx, SESSION_FAILED, 0, "stalled", "a frame could not be sent: %s", strerror(-err));
 }
 
-static const struct logsend_ops log_ops = { .announce = log_announce, .failed = log_failed };
+static void
+log_later(int64_t ms, void *ctx)
+{
+	struct session *s = ctx;
+	monotime_t when = monotime_add_ms(monotime_now(), ms);
+
+	if (!loop_timer_armed(&s->logs_timer) || monotime_before(when, s->logs_timer.when))
+		loop_timer_set(s->p.loop, &s->logs_timer, when);
+}
+
+static const struct logsend_ops log_ops = { .announce = log_announce, .failed = log_failed, .later = log_later };
 
 static void
-log_retry_due(struct loop_timer *timer)
+logs_due(struct loop_timer *timer)
 {
 	struct session *s = timer->ctx;
-	int64_t ms = s->state == SESSION_UP ? logsend_retry(&s->logs) : -1;
+	int64_t ms = s->state == SESSION_UP ? logsend_due(&s->logs) : -1;
 
 	if (ms >= 0)
 		loop_timer_set_ms(s->p.loop, timer, ms);

@@ -79,7 +79,7 @@ struct session {
 	struct logsend logs;
 	struct request *requests;
 	unsigned nrequests;
-	struct loop_timer handshake, beat, check, log_retry;
+	struct loop_timer handshake, beat, check, logs_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */
 	uint64_t acked_beat;		/* highest acknowledged */

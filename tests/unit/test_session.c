@@ -193,6 +193,7 @@ output_then_status_then_delivery(void **state)
 	assert_string_equal(str(p, "stream"), "combined");
 	assert_int_equal(num(p, "offset"), 0);
 	rig_hub("{\"v\":1,\"type\":\"log_ack\",\"handle\":\"h\",\"payload\":{\"offset\":5}}");
+	rig_advance(60);	/* small news wait a moment for company */
 	assert_int_equal(((const struct work_offset *)(const void *)rig_rec(WORK_EV_ACK)->data)->offset, 5);
 	/* It has ended, but its output has not: still running for the hub. */
 	w = rig_ended(1, "h", 9, 7);
