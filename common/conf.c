@@ -31,6 +31,7 @@ static const char *const dialect_choices[] = { "auto", "cloop", NULL };
 static const char *const level_choices[] = { "debug", "info", "warn", "error", NULL };
 
 #define HOUR	3600000u
+#define SPOOL_MIN	(1u << 20)	/* sixteen segments of 64 KiB */
 #define C(field)	offsetof(struct conf, field)
 #define P(field)	offsetof(struct policy, field)
 
@@ -57,6 +58,8 @@ static const struct key conf_keys[] = {
 	{ "work", "root", KEY_STR, C(work_root), 0, 0, NULL, "/var/lib/edgeward/work" },
 	{ "work", "slots", KEY_U32, C(work_slots), 0, 1024, NULL, "0" },
 	{ "work", "retain", KEY_SIZE, C(work_retain), 65536, 64u << 20, NULL, "1M" },
+	{ "work", "spool", KEY_SIZE, C(work_spool), 0, 1ull << 40, NULL, "0" },
+	{ "work", "spool-total", KEY_SIZE, C(work_spool_total), SPOOL_MIN, 1ull << 40, NULL, "256M" },
 	{ "work", "overflow", KEY_CHOICE, C(work_overflow), 0, 0, overflow_choices, "wait" },
 	{ "work", "overflow-wait", KEY_MS, C(work_overflow_wait), 0, 24 * HOUR, NULL, "60s" },
 	{ "work", "kill-grace", KEY_MS, C(work_kill_grace), 0, HOUR, NULL, "5s" },
@@ -277,6 +280,10 @@ conf_parse(struct conf *conf, const char *name, const char *text, size_t len, ch
 	}
 	if (r == 0 && (conf->retry_min > conf->retry_max_local || conf->retry_max_local > conf->retry_max)) {
 		snprintf(err, CONF_ERR_SIZE, "%s: [link] must have retry-min <= retry-max-local <= retry-max", name);
+		return -EINVAL;
+	}
+	if (r == 0 && conf->work_spool != 0 && (conf->work_spool < SPOOL_MIN || conf->work_spool > conf->work_spool_total)) {
+		snprintf(err, CONF_ERR_SIZE, "%s: [work] spool must be 0, or at least 1M and not more than spool-total", name);
 		return -EINVAL;
 	}
 	return r;

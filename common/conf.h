@@ -39,6 +39,7 @@ struct conf {
 	char work_root[CONF_STR];
 	uint32_t work_slots;		/* 0 = number of cpus */
 	uint64_t work_retain;		/* bytes of output held in memory per workload */
+	uint64_t work_spool, work_spool_total;	/* bytes on disk for each workload (0 = none) and for all */
 	enum conf_overflow work_overflow;
 	int64_t work_overflow_wait, work_kill_grace;	/* ms */
 	uint64_t work_disk_low;		/* bytes that must stay free for a start */

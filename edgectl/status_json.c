@@ -69,6 +69,8 @@ json_workerd(yajl_gen g, const struct ctl_workerd_status *s)
 	json_uint(g, "output_bytes", s->output_bytes);
 	json_uint(g, "gap_bytes", s->gap_bytes);
 	json_uint(g, "retained_bytes", s->retained_bytes);
+	json_uint(g, "spool_bytes", s->spool_bytes);
+	json_uint(g, "spool_max", s->spool_max);
 	json_str(g, "work_root", s->work_root);
 	json_uint(g, "disk_free", s->disk_free);
 	json_uint(g, "inodes_free", s->inodes_free);

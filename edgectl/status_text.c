@@ -55,6 +55,8 @@ text_work(const struct ctl_workerd_status *s)
 	printf(LABEL "%u running, %u starting, %u slots%s; %u ended and not yet reported\n", "work", s->running, s->pending,
 	    s->slots, s->draining ? ", DRAINING: takes no new work" : "", s->undelivered);
 	printf(LABEL "%s produced, %s held", "output", out_bytes(s->output_bytes), out_bytes(s->retained_bytes));
+	if (s->spool_max > 0 || s->spool_bytes > 0)
+		printf(", %s on disk", out_bytes(s->spool_bytes));
 	if (s->gap_bytes > 0)
 		printf(", %s lost", out_bytes(s->gap_bytes));
 	printf("\n" LABEL "%s, %s free\n", "work root", out_safe(s->work_root), out_bytes(s->disk_free));

@@ -17,6 +17,7 @@
 #include "version.h"
 #include "workerd/admit.h"
 #include "workerd/life.h"
+#include "workerd/spill.h"
 
 #define QUEUE_MAX	(4u << 20)	/* a list of everything */
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
@@ -59,6 +60,9 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	} else if (w->journal.fd < 0) {
 		code = "state-unwritable";
 		detail = "the journal in the state directory cannot be written: new work is refused";
+	} else if ((w->spool.off && w->conf.work_spool != 0) || w->spool.error != 0) {
+		code = "spool-unwritable";
+		detail = "output cannot be spooled and waits in memory: workerd's log says why";
 	} else if (w->journal.drain) {
 		code = "draining";
 		detail = "new work is refused until edgectl undrain";
@@ -85,7 +89,9 @@ on_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct statvfs st;
 
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
-		s.retained_bytes += workload_head(wl) - workload_tail(wl);
+		s.retained_bytes += workload_in_memory(wl);
+	s.spool_bytes = w->spool.used;
+	s.spool_max = w->conf.work_spool != 0 ? w->conf.work_spool_total : 0;
 	if (fstatvfs(w->ids.root, &st) == 0)
 		admit_free(&st, &s.disk_free, &s.inodes_free);
 	snprintf(s.build, sizeof(s.build), "%s", EDGEWARD_VERSION);
@@ -111,26 +117,28 @@ on_workloads(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
-answer_logs(struct ipc_chan *chan, const struct ipc_hdr *req, const struct workload *wl, uint64_t from, uint32_t max)
+answer_logs(struct ipc_chan *chan, const struct ipc_hdr *req, struct workload *wl, uint64_t from, uint32_t max)
 {
 	struct {
 		struct ctl_log_data head;
 		uint8_t bytes[CTL_LOG_MAX];
 	} out = { .head.offset = from };
-	uint64_t tail = workload_tail(wl), head = workload_head(wl), n;
+	uint64_t head = workload_head(wl), n;
+	struct retained at = { .len = 0 };
 
-	if (from < tail) {
-		out.head.offset = tail;
+	out.head.offset = from < head ? from : head;
+	while (out.head.offset < head) {
+		spill_at(wl, out.head.offset, &at);
+		if (at.len > 0)
+			break;
+		out.head.offset = at.gap_to;
 		out.head.flags |= CTL_LOG_GAP;
-		out.head.reason = wl->rec.h != NULL ? WORK_GAP_MEMORY : WORK_GAP_LOST;
-	} else if (from > head) {
-		out.head.offset = head;
+		out.head.reason = at.reason;
 	}
-	n = head - out.head.offset;
-	n = n < max ? n : max;
+	n = at.len < max ? at.len : max;
 	n = n < CTL_LOG_MAX ? n : CTL_LOG_MAX;
 	if (n > 0)
-		memcpy(out.bytes, record_at(&wl->rec, out.head.offset), (size_t)n);
+		memcpy(out.bytes, at.data, (size_t)n);
 	if (wl->state == ST_ENDED && out.head.offset + n == head)
 		out.head.flags |= CTL_LOG_EOF;
 	return ipc_answer(chan, req, 0, &out, sizeof(out.head) + (size_t)n);
@@ -146,7 +154,7 @@ static int
 on_logs(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct control_client *c = client_of(chan);
-	const struct workload *wl;
+	struct workload *wl;
 	struct ctl_logs req;
 
 	memcpy(&req, msg->data, sizeof(req));
@@ -256,7 +264,7 @@ control_open(struct workerd *w, int listener)
 }
 
 void
-control_output(const struct workload *wl)
+control_output(struct workload *wl)
 {
 	for (unsigned i = 0; i < CONTROL_CLIENTS; i++) {
 		struct control_client *c = &wl->w->clients[i];

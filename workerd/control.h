@@ -8,7 +8,7 @@
 int control_open(struct workerd *w, int listener);
 
 /* A workload has new output, or an end: who waits for it gets it. */
-void control_output(const struct workload *wl);
+void control_output(struct workload *wl);
 /* It is forgotten. */
 void control_gone(const struct workload *wl);
 

@@ -16,6 +16,7 @@
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
+#include "workerd/spill.h"
 
 #define QUEUE_MAX	(1u << 20)
 #define INIT_QUEUE_MAX	4096u
@@ -136,6 +137,7 @@ on_held_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	free(w->from_journal);
 	w->from_journal = NULL;
 	w->nfrom_journal = 0;
+	spill_settle(w);
 	w->up = true;
 	log_info("%u workloads taken back, %u from the journal alone", held, lost);
 	privchan_open(w);

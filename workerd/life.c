@@ -11,6 +11,7 @@
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
 #include "workerd/output.h"
+#include "workerd/spill.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
@@ -155,6 +156,7 @@ finish(struct workload *wl)
 	workchan_tell(wl);
 	output_send(wl);
 	control_output(wl);
+	spill_note(wl);
 }
 
 static void
@@ -165,6 +167,7 @@ forget(struct workload *wl)
 	life_journal(wl, JOURNAL_DELIVERED);
 	if (wl->held)
 		launchchan_forget(wl);
+	spill_forget(wl);
 	workchan_gone(wl);
 	workload_free(wl);
 	if (journal_is_long(&w->journal))

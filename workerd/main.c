@@ -28,6 +28,7 @@
 #include "workerd/output.h"
 #include "workerd/privchan.h"
 #include "workerd/sandbox.h"
+#include "workerd/spill.h"
 #include "workerd/workchan.h"
 
 #define LAUNCHER	3
@@ -96,6 +97,7 @@ open_directories(const char *statedir)
 	if (fd < 0)
 		fatal("state directory %s: %s", statedir, strerror(errno));
 	owners_init(&self.owners, fd);
+	spill_open(&self, fd);
 	r = journal_open(&self.journal, fd, remember, NULL);
 	if (r == 1)
 		log_error("%s/journal was damaged: a copy is kept as journal.bad.0, what was good in it goes on", statedir);
@@ -200,6 +202,7 @@ main(int argc, char **argv)
 	control_done(&self);
 	workloads_done(&self);
 	record_spares_done(&self.spares);
+	spill_close(&self);
 	journal_close(&self.journal);
 	ipc_chan_done(&self.launcher);
 	loop_free(self.loop);

@@ -2,8 +2,8 @@
  * Output of the workloads: pipe to ring, independent of the link; ring to connectd, as far as it has given credit.
  *
  * The first bytes are read at once; after a short read the pipe is left alone for a millisecond, so that a chatty program
- * costs one round a millisecond and not one a line. A full ring leaves the pipe unread or drops its oldest bytes, as
- * [work] overflow says.
+ * costs one round a millisecond and not one a line. Of a full ring the oldest bytes go to the spool, if there is one
+ * (spill.h); else the pipe is left unread or the oldest bytes are dropped, as [work] overflow says.
  */
 #ifndef EDGEWARD_WORKERD_OUTPUT_H
 #define EDGEWARD_WORKERD_OUTPUT_H
@@ -27,6 +27,9 @@ void output_sub(struct workload *wl, const struct work_sub *sub);
 void output_credit(struct workload *wl, const struct work_sub *sub);
 /* wl may be gone afterwards. */
 void output_ack(struct workload *wl, uint64_t offset);
+
+/* Something may have changed for one whose ring was full: looks again. True if it is there and still full. */
+bool output_again(struct workload *wl);
 
 /* Sends what one workload has, or all in turn. */
 void output_send(struct workload *wl);

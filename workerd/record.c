@@ -335,6 +335,17 @@ record_at(const struct record *rec, uint64_t offset)
 }
 
 void
+record_release(struct record *rec, uint64_t offset)
+{
+	if (offset > rec->h->head)
+		offset = rec->h->head;
+	if (offset <= rec->h->tail)
+		return;
+	hash_to(rec, offset);
+	rec->h->tail = offset;
+}
+
+void
 record_ack(struct record *rec, uint64_t offset)
 {
 	struct record_head *h = rec->h;
@@ -343,10 +354,7 @@ record_ack(struct record *rec, uint64_t offset)
 		offset = h->head;
 	if (offset <= h->acked)
 		return;
-	if (offset > h->tail) {
-		hash_to(rec, offset);
-		h->tail = offset;
-	}
+	record_release(rec, offset);
 	h->acked = offset;
 }
 
@@ -360,14 +368,27 @@ record_drop(struct record *rec, uint64_t offset, uint64_t sent)
 		offset = h->head;
 	if (offset <= h->tail)
 		return;
-	hash_to(rec, offset);
-	h->tail = offset;
-	if (from >= offset)
+	record_release(rec, offset);
+	record_count_gap(rec, from, offset);
+}
+
+void
+record_count_gap(struct record *rec, uint64_t from, uint64_t to)
+{
+	struct record_head *h = rec->h;
+
+	if (from >= to)
 		return;
 	if (h->gaps == 0 || h->gap_end != from)
 		h->gaps++;
-	h->gap_end = offset;
-	h->gap_bytes += offset - from;
+	h->gap_end = to;
+	h->gap_bytes += to - from;
+}
+
+void
+record_give_pages(const struct record *rec)
+{
+	madvise(rec->ring, (size_t)rec->h->ring, MADV_REMOVE);
 }
 
 bool

@@ -56,6 +56,8 @@ struct record_head {
 	uint32_t intent_len, intent_before;
 	uint8_t sentinel[RECORD_SENTINEL];
 	struct record_digest digest[2];
+	/* since the spool; 0 in a record of before, too */
+	uint32_t hole, reserved;	/* enum work_gap_reason of bytes below tail that are nowhere; 0 = memory */
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 
@@ -101,8 +103,17 @@ const uint8_t *record_at(const struct record *rec, uint64_t offset);
 /* The hub has everything below offset (clamped to what there is): it is freed. */
 void record_ack(struct record *rec, uint64_t offset);
 
+/* Frees the oldest bytes up to offset, which are in the spool. */
+void record_release(struct record *rec, uint64_t offset);
+
 /* Frees the oldest bytes up to offset although the hub has not got them; those from sent on make a gap. */
 void record_drop(struct record *rec, uint64_t offset, uint64_t sent);
+
+/* Counts a gap: bytes that nobody has any more. */
+void record_count_gap(struct record *rec, uint64_t from, uint64_t to);
+
+/* Gives the pages of an empty ring back. Nothing will be written to it any more. */
+void record_give_pages(const struct record *rec);
 
 /* XXH3-128 of all bytes produced, in canonical form. False when it is not known. */
 bool record_digest(struct record *rec, uint8_t ret_xxh3[16]);

@@ -26,7 +26,7 @@ static const struct sandbox_rule work_rules[] = {
 	CALL(memfd_create), CALL(ftruncate), CALL(pwrite64),
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GET_SEALS) } },
-	/* the journal, and owners of work directories */
+	/* the journal, owners of work directories, the spool (its directory is made before this) */
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),
 	/* privhelper's named socket, again after its restart */

@@ -34,7 +34,7 @@ check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint
 
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		if (wl->state == ST_ENDED)
-			now.retained += workload_head(wl) - workload_tail(wl);
+			now.retained += workload_in_memory(wl);
 	if (fstatvfs(w->ids.root, &st) == 0)
 		admit_free(&st, &now.disk_free, &now.inodes_free);
 	now.disk_was_low = w->disk_was_low;

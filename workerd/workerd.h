@@ -14,6 +14,7 @@
 #include "workerd/journal.h"
 #include "workerd/owners.h"
 #include "workerd/record.h"
+#include "workerd/spooldir.h"
 #include "workerd/workload.h"
 
 #define CONTROL_CLIENTS	16u
@@ -43,6 +44,8 @@ struct workerd {
 	struct journal_record *from_journal;	/* read at start, until the launcher has said what it holds */
 	size_t nfrom_journal;
 	bool disk_was_low;
+	struct spooldir spool;
+	struct loop_timer spill;	/* the next look at what should go to the spool */
 	monotime_t since;
 	int exit_code;
 

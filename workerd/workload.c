@@ -12,6 +12,7 @@
 #include "workerd/launchchan.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
+#include "workerd/spill.h"
 #include "workerd/workerd.h"
 
 static struct workload **
@@ -107,6 +108,7 @@ workload_free(struct workload *wl)
 	control_gone(wl);
 	loop_timer_del(w->loop, &wl->timer);
 	output_close(wl);
+	spool_free(wl->spool);
 	ipc_chan_done(&wl->init);
 	record_free(&w->spares, &wl->rec);
 	free(wl);
@@ -122,7 +124,15 @@ workloads_done(struct workerd *w)
 uint64_t
 workload_tail(const struct workload *wl)
 {
-	return wl->rec.h != NULL ? wl->rec.h->tail : wl->info.produced;
+	uint64_t tail = wl->rec.h != NULL ? wl->rec.h->tail : wl->info.produced;
+
+	return wl->spool != NULL && wl->spool->n > 0 && spool_from(wl->spool) < tail ? spool_from(wl->spool) : tail;
+}
+
+uint64_t
+workload_in_memory(const struct workload *wl)
+{
+	return wl->rec.h != NULL ? wl->rec.h->head - wl->rec.h->tail : 0;
 }
 
 uint64_t
@@ -151,6 +161,8 @@ adopt_damaged(struct workload *wl)
 {
 	snprintf(wl->info.error, sizeof(wl->info.error), "its record was damaged");
 	log_error("record of %s is damaged: the workload is ended", wl->info.handle);
+	spill_adopt(wl);
+	wl->info.produced = spool_produced(wl->spool);
 	launchchan_kill(wl);
 }
 
@@ -178,6 +190,7 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 		r = output_open(wl, take_fd(&fds[0]));
 	if (r < 0)
 		return r;
+	spill_adopt(wl);
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0)
 		workload_event(wl, EV_STARTED);
@@ -202,12 +215,16 @@ workload_from_journal(struct workerd *w, const struct journal_record *rec)
 	wl->info.outcome = (uint8_t)outcome_of(rec);
 	wl->info.started_at = rec->started_at;
 	wl->info.finished_at = rec->finished_at != 0 ? rec->finished_at : monotime_wall_ns();
-	wl->info.produced = rec->produced;
 	wl->info.exit_code = rec->exit_code;
 	wl->info.term_signal = rec->term_signal;
 	wl->info.flags = rec->flags & (WORK_F_DIGEST | WORK_F_DISOWNED);
 	memcpy(wl->info.log_xxh3, rec->xxh3, sizeof(wl->info.log_xxh3));
-	wl->info.gaps = rec->produced > 0;
+	/* What was in memory is gone, what is in the spool is delivered; each block there knows how much there was by then. */
+	spill_adopt(wl);
+	wl->info.produced = rec->produced;
+	if (wl->info.outcome == WORK_OUTCOME_LOST && spool_produced(wl->spool) > rec->produced)
+		wl->info.produced = spool_produced(wl->spool);
+	wl->info.gaps = spool_holes(wl->spool) + (wl->info.produced > spool_end(wl->spool));
 	/* An end that was known reads the same as before; what is missing of its output is told by a gap. */
 	if (wl->info.outcome == WORK_OUTCOME_LOST)
 		snprintf(wl->info.error, sizeof(wl->info.error), "lost: the launcher or the device was restarted");

@@ -15,6 +15,7 @@
 
 struct workerd;
 struct journal_record;
+struct spool;
 
 #define WORKLOAD_ASKERS	4u
 #define WORKLOAD_BUCKETS 256u
@@ -43,6 +44,11 @@ struct workload {
 	struct loop_timer pipe_timer;	/* the pipe is left alone until then */
 	bool pipe_large, full;		/* grown; the ring is full and nothing may be dropped */
 	bool subscribed, end_sent;
+	/* spill.c */
+	struct spool *spool;		/* NULL: nothing of it is or was on the disk */
+	bool stalled, spill_failed;	/* the hub takes nothing; the last write did not work */
+	uint64_t acked_seen;
+	monotime_t acked_seen_at;
 	uint32_t epoch;
 	uint64_t cursor, limit;		/* next byte to send, first that may not be sent */
 };
@@ -68,9 +74,12 @@ void workload_from_journal(struct workerd *w, const struct journal_record *rec);
 /* Its state as connectd and edgectl are told. */
 void workload_info(const struct workload *wl, struct work_workload *ret_info);
 
-/* The offsets of its output: first byte held, end. */
+/* The offsets of its output: first byte held in memory or in the spool, end. Between them there may be gaps. */
 uint64_t workload_tail(const struct workload *wl);
 uint64_t workload_head(const struct workload *wl);
+
+/* Bytes of output it holds in memory. */
+uint64_t workload_in_memory(const struct workload *wl);
 
 /* Rewrites the journal to what is known now. */
 int workload_compact(struct workerd *w);

@@ -103,8 +103,9 @@ struct ctl_workerd_status {
 	char cause[32];			/* stable code; empty = all is well */
 	char detail[256];
 	char work_root[256];
+	uint64_t spool_bytes, spool_max;	/* on disk; spool_max 0 = [work] spool is off */
 };
-static_assert(sizeof(struct ctl_workerd_status) == 712, "wire size");
+static_assert(sizeof(struct ctl_workerd_status) == 728, "wire size");
 
 #define CTL_LOGS_WAIT	0x1u		/* answer only when there are bytes at `from` or the workload has ended */
 

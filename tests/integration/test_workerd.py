@@ -903,8 +903,8 @@ class Ctl:
     """The least client of workerd.sock."""
     FIELDS = ("pid launcher_pid slots running pending undelivered draining uptime_s started refused output_bytes gap_bytes "
               "retained_bytes work_up priv_up launcher_up uid_pool cgroup tree _a _b disk_free inodes_free priv_pid _c "
-              "build launcher_build cause detail work_root").split()
-    S = workdrv.struct.Struct("=iiIIIIIIQQQQQBBBBBBBBQQiI32s32s32s256s256s")
+              "build launcher_build cause detail work_root spool_bytes spool_max").split()
+    S = workdrv.struct.Struct("=iiIIIIIIQQQQQBBBBBBBBQQiI32s32s32s256s256sQQ")
 
     def __init__(self, dev):
         self.s = workdrv.socket.socket(workdrv.socket.AF_UNIX, workdrv.socket.SOCK_SEQPACKET)

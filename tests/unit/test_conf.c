@@ -30,6 +30,8 @@ defaults_and_values(void **state)
 	assert_int_equal(conf.work_overflow, CONF_OVERFLOW_WAIT_FOREVER);
 	assert_int_equal(conf.work_retain, 4 << 20);
 	assert_int_equal(conf.work_slots, 7);
+	assert_int_equal(conf.work_spool, 0);
+	assert_int_equal(conf.work_spool_total, 256 << 20);
 	assert_int_equal(conf.log_level, LOG_LEVEL_DEBUG);
 }
 
@@ -49,6 +51,9 @@ errors_name_file_and_line(void **state)
 		{ "[work]\noverflow = sometimes\n", "expected one of wait wait-forever drop" },
 		{ "[link]\nheartbeat = 20s\ndead-after = 10s\n", "dead-after must not be shorter" },
 		{ "[link]\nretry-min = 20s\n", "retry-min <= retry-max-local" },
+		{ "[work]\nspool = 64K\n", "spool must be 0, or at least 1M and not more than spool-total" },
+		{ "[work]\nspool = 2M\nspool-total = 1M\n", "not more than spool-total" },
+		{ "[work]\nspool-total = 0\n", "expected a size of at least 1048576 bytes" },
 	};
 
 	for (size_t i = 0; i < COUNT(bad); i++) {

@@ -39,7 +39,7 @@ WORK_FIELDS = [("pid", "i", 103), ("launcher_pid", "i", 102), ("slots", "I", 4),
                ("launcher_up", "B", 1), ("uid_pool", "B", 1), ("cgroup", "B", 2), ("tree", "B", 1), ("reserved", "2s", ""),
                ("disk_free", "Q", 10 << 30), ("inodes_free", "Q", 1000), ("priv_pid", "i", 99), ("reserved2", "I", 0),
                ("build", "32s", BUILD_ID), ("launcher_build", "32s", BUILD_ID), ("cause", "32s", ""), ("detail", "256s", ""),
-               ("work_root", "256s", "/var/lib/edgeward/work")]
+               ("work_root", "256s", "/var/lib/edgeward/work"), ("spool_bytes", "Q", 0), ("spool_max", "Q", 0)]
 WORKLOAD_FIELDS = [("wid", "I", 1), ("state", "B", 2), ("outcome", "B", 0), ("flags", "B", 0), ("reserved", "B", 0), ("pid", "i", 4242),
                    ("exit_code", "i", 0), ("term_signal", "i", 0), ("gaps", "I", 0),
                    ("started_at", "q", 1_700_000_000_000_000_000), ("finished_at", "q", 0), ("produced", "Q", 2048), ("retained_from", "Q", 0),
@@ -63,7 +63,7 @@ def net_status(**changes):
 
 def work_status(**changes):
     data = pack(WORK_FIELDS, changes)
-    assert len(data) == 712
+    assert len(data) == 728
     return data
 
 
