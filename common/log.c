@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/monotime.h"
@@ -18,6 +20,7 @@
 
 static const char *log_ident = "edgeward";
 static enum log_level log_min = LOG_LEVEL_INFO;
+static bool to_journal;
 static uint64_t dropped;	/* lines not written since the last one that was */
 static int64_t window_start;
 static unsigned window_lines;
@@ -34,12 +37,34 @@ keep_standard_fds(void)
 			_exit(1);
 }
 
+/* systemd names device and inode of the stream it gave us, so that a redirection is not taken for it. */
+static bool
+stderr_is_journal(void)
+{
+	const char *named = getenv("JOURNAL_STREAM");
+	char ours[48];
+	struct stat st;
+
+	if (named == NULL || fstat(STDERR_FILENO, &st) < 0)
+		return false;
+	snprintf(ours, sizeof(ours), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	return strcmp(named, ours) == 0;
+}
+
+/* What a line begins with. Returns its length. */
+static int
+put_head(char *line, size_t size, int prio)
+{
+	return to_journal ? snprintf(line, size, "<%d>%s: ", prio, log_ident) : snprintf(line, size, "%s: ", log_ident);
+}
+
 void
 log_init(const char *ident, enum log_level level)
 {
 	keep_standard_fds();
 	log_ident = ident;
 	log_min = level;
+	to_journal = stderr_is_journal();
 }
 
 void
@@ -93,10 +118,10 @@ static void
 tell_dropped(void)
 {
 	char line[128];
-	int n = snprintf(line, sizeof(line), "<4>%s: %llu log lines suppressed\n", log_ident,
-	    (unsigned long long)dropped);
+	int n = put_head(line, sizeof(line), priority[LOG_LEVEL_WARN]);
 
-	if (n > 0 && write_line(line, (size_t)n) == 0)
+	n += snprintf(line + n, sizeof(line) - (size_t)n, "%llu log lines suppressed\n", (unsigned long long)dropped);
+	if (write_line(line, (size_t)n) == 0)
 		dropped = 0;
 }
 
@@ -115,7 +140,7 @@ vlog(enum log_level level, const char *fmt, va_list ap)
 	}
 	if (dropped > 0)
 		tell_dropped();
-	head = snprintf(line, sizeof(line), "<%d>%s: ", priority[level], log_ident);
+	head = put_head(line, sizeof(line), priority[level]);
 	n = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, fmt, ap);
 	len = (size_t)head + (n < 0 ? 0 : (size_t)n);
 	if (len > sizeof(line) - 2)

@@ -1,5 +1,6 @@
 /*
- * Log lines on stderr, one write(2) each, with the <N> priority prefix that journald reads.
+ * Log lines on stderr, one write(2) each. Where stderr is the journal (JOURNAL_STREAM names it) they begin with the <N> of
+ * their priority, which journald reads and takes off; anywhere else they are for people and have none.
  *
  * debug is for developers, info is the life cycle, warn went on without something, error a request failed, fatal ends
  * the process. A stderr that is blocked or gone never blocks the caller: the line is dropped and counted, and the count

@@ -190,7 +190,7 @@ load(struct cred_store *store, int dirfd)
 		break;
 	case STATEFILE_DAMAGED:
 		store->state = CRED_DAMAGED;
-		note(store, CRED_FILE " is damaged and was kept aside as " CRED_FILE ".bad-N; enroll again: edgectl enroll");
+		note(store, CRED_FILE " is damaged and was kept aside as " CRED_FILE ".bad-N; enroll again: edgectl enroll --token-file FILE");
 		return;
 	case STATEFILE_UNREADABLE:
 		store->state = CRED_UNREADABLE;

@@ -38,7 +38,7 @@ on_bye(struct session *s, const struct cloop_frame *f)
 	log_quote(text, sizeof(text), reason != NULL ? reason : "", reason != NULL ? strlen(reason) : 0);
 	if (!reconnect)
 		session_end(s, SESSION_STOPPED, 1000, "hub-bye",
-		    "the hub said goodbye for good: %s; enroll again: edgectl enroll", text);
+		    "the hub said goodbye for good: %s; enroll again: edgectl enroll --replace --token-file FILE", text);
 	else
 		session_end(s, SESSION_HUB_LEFT, 1000, "hub-bye", "the hub is going away: %s", text);
 }
@@ -58,7 +58,7 @@ on_error(struct session *s, const struct cloop_frame *f)
 	if (s->state == SESSION_HELLO) {
 		if (strcmp(code, "unauthorized") == 0)
 			session_end(s, SESSION_STOPPED, 1000, "unauthorized",
-			    "the hub refuses this identity: %s; enroll again: edgectl enroll --replace", m);
+			    "the hub refuses this identity: %s; enroll again: edgectl enroll --replace --token-file FILE", m);
 		else if (strcmp(code, "version_unsupported") == 0)
 			session_end(s, SESSION_STOPPED, 1000, "version", "the hub does not accept this agent's version: %s", m);
 		else

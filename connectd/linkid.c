@@ -52,7 +52,8 @@ from_token_file(struct link *link)
 
 	if (path[0] == '\0')
 		return nothing(link, CTL_LINK_UNENROLLED, "unenrolled",
-		    "this device is not enrolled: get a token at the hub and run edgectl enroll");
+		    "this device is not enrolled: get a token at the hub (edgehub token create) and run "
+		    "edgectl enroll --token-file FILE");
 	r = enroll_read_file(path, clock_check_ns(link->p.clock, monotime_wall_ns()), &link->enroll, err);
 	if (r < 0) {
 		snprintf(text, sizeof(text), "this device is not enrolled and the token file cannot be used: %s", err);
@@ -60,7 +61,8 @@ from_token_file(struct link *link)
 	}
 	if (link_token_is_spent(link, link->enroll.token))
 		return nothing(link, CTL_LINK_STOPPED, "token-spent",
-		    "the token in the token file is spent; put a new one there or run edgectl enroll");
+		    "the token in the token file is spent; get a new one at the hub and put it there, or run "
+		    "edgectl enroll --token-file FILE");
 	link->from_file = true;
 	return 1;
 }
@@ -105,7 +107,7 @@ link_choose(struct link *link, char *url, size_t size, const char **ret_bearer, 
 	snprintf(url, size, "%s", conf->hub_url[0] != '\0' ? conf->hub_url : server);
 	if (url[0] == '\0')
 		return nothing(link, CTL_LINK_UNCONFIGURED, "unconfigured",
-		    "no hub is configured: set [hub] url in edgeward.conf or run edgectl enroll with a bundle");
+		    "no hub is configured: set [hub] url in edgeward.conf or run edgectl enroll --bundle-file FILE");
 	return 1;
 }
 
@@ -212,7 +214,7 @@ link_enroll(struct link *link, const struct enroll *enroll, bool replace, char e
 		return -EBUSY;
 	}
 	if (!replace && (link->p.cred->state == CRED_GOOD || link->p.cred->state == CRED_UNREADABLE)) {
-		snprintf(err, ENROLL_ERR, "this device is enrolled already; use --replace to enroll it anew");
+		snprintf(err, ENROLL_ERR, "this device is enrolled already; give --replace to enroll it anew");
 		return -EEXIST;
 	}
 	if (enroll->server[0] != '\0' && url[0] != '\0' && strcmp(url, enroll->server) != 0) {

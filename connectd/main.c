@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,23 +52,45 @@ struct connectd {
 
 static struct connectd self;
 
+#define USAGE	"usage: connectd [-hnvV] [-c config] [-p policy] [-r rundir] [-s statedir]\n"
+
+static const char help[] = USAGE
+    "\n"
+    "connectd is the part of Edgeward that talks to the network: it dials the hub, holds the connection and passes work\n"
+    "and output between the hub and workerd. The service manager starts it (edgeward-connectd.service, or run-foreground\n"
+    "where there is no systemd). By hand it is good for one thing, to look over what you have written:\n"
+    "\n"
+    "    connectd -n\n"
+    "\n"
+    "  -n        check configuration and policy; the first mistake is told with file and line; exit code 0 or 1\n"
+    "  -c FILE   the configuration; default /etc/edgeward/edgeward.conf, see edgeward.conf(5)\n"
+    "  -p FILE   the policy; default /etc/edgeward/policy.conf, see policy.conf(5)\n"
+    "  -r DIR    where the sockets are; default /run/edgeward\n"
+    "  -s DIR    its state, with the credential; default /var/lib/edgeward/connectd\n"
+    "  -v        log for developers, too\n"
+    "  -V        print the version;  -h, --help  this text\n"
+    "\n"
+    "How it is doing: edgectl status. Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage. More: connectd(8).\n";
+
 static _Noreturn void
 usage(void)
 {
-	fprintf(stderr, "usage: connectd [-nvV] [-c config] [-p policy] [-r rundir] [-s statedir]\n");
+	fprintf(stderr, USAGE "connectd --help tells more\n");
 	exit(2);
 }
 
 static void
 parse_options(struct options *o, int argc, char **argv)
 {
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int c;
 
 	*o = (struct options){ .conf = "/etc/edgeward/edgeward.conf", .policy = "/etc/edgeward/policy.conf",
 		.rundir = "/run/edgeward", .statedir = "/var/lib/edgeward/connectd" };
-	while ((c = getopt(argc, argv, "c:np:r:s:vV")) != -1) {
+	while ((c = getopt_long(argc, argv, "c:hnp:r:s:vV", longs, NULL)) != -1) {
 		switch (c) {
 		case 'c': o->conf = optarg; break;
+		case 'h': fputs(help, stdout); exit(0);
 		case 'n': o->check = true; break;
 		case 'p': o->policy = optarg; break;
 		case 'r': o->rundir = optarg; break;

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/sha.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/monotime.h"
 #include "connectd/transport.h"
 
@@ -89,6 +91,7 @@ static int
 load_trust(SSL_CTX *ctx, const char *ca_file, char err[200])
 {
 	const char *dir = getenv(X509_get_default_cert_dir_env());
+	_cleanup_close_ int fd = -1;
 
 	if (dir == NULL)
 		dir = X509_get_default_cert_dir();
@@ -98,10 +101,16 @@ load_trust(SSL_CTX *ctx, const char *ca_file, char err[200])
 	if (!is_hashed(dir) || getenv(X509_get_default_cert_file_env()) != NULL)
 		(void)SSL_CTX_set_default_verify_file(ctx);
 	ERR_clear_error();
-	if (ca_file[0] == '\0' || SSL_CTX_load_verify_file(ctx, ca_file) == 1)
+	if (ca_file[0] == '\0')
 		return 0;
-	snprintf(err, 200, "ca-file %.120s: %s", ca_file, ERR_GET_REASON(ERR_peek_last_error()) == ERR_R_SYS_LIB ||
-	    ERR_GET_LIB(ERR_peek_error()) == ERR_LIB_SYS ? "cannot be read" : "no certificate in PEM form");
+	fd = open(ca_file, O_RDONLY | O_CLOEXEC);	/* OpenSSL would not say why it cannot */
+	if (fd < 0) {
+		snprintf(err, 200, "ca-file %.120s: cannot be read: %s", ca_file, strerror(errno));
+		return -EINVAL;
+	}
+	if (SSL_CTX_load_verify_file(ctx, ca_file) == 1)
+		return 0;
+	snprintf(err, 200, "ca-file %.120s: no certificate in PEM form", ca_file);
 	ERR_clear_error();
 	return -EINVAL;
 }

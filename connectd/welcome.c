@@ -155,8 +155,8 @@ welcome_take(struct session *s, const struct cloop_frame *f)
 	r = s->p.ops->identity(credential, id != NULL ? id : "", s->p.ctx);
 	if (r < 0) {
 		session_end(s, SESSION_STOPPED, 1011, r == -ENOKEY ? "no-credential" : "credential-not-stored",
-		    r == -ENOKEY ? "the hub took the token and gave no credential; get a new token: edgectl enroll" :
-		    "the new credential could not be stored (%s); the token is spent, get a new one: edgectl enroll",
+		    r == -ENOKEY ? "the hub took the token and gave no credential; get a new one at the hub, then edgectl enroll --token-file FILE" :
+		    "the new credential could not be stored (%s); the token is spent, get a new one at the hub",
 		    strerror(-r));
 		return;
 	}

@@ -93,7 +93,7 @@ client_open(struct client *c, struct loop *loop, const char *rundir, enum ipc_ro
 	bool net = role == IPC_ROLE_CONNECTD;
 	int n, fd;
 
-	*c = (struct client){ .loop = loop, .role = role, .name = net ? "connectd" : "workerd" };
+	*c = (struct client){ .loop = loop, .rundir = rundir, .role = role, .name = net ? "connectd" : "workerd" };
 	c->conf = (struct ipc_conf){ .max_payload = IPC_MAX_CTL, .queue_max = QUEUE_MAX, .ctx = c, .ended = on_ended,
 		.rules = net ? rules_connectd : rules_workerd,
 		.nrules = net ? sizeof(rules_connectd) / sizeof(rules_connectd[0]) :
@@ -179,6 +179,8 @@ client_answer(const struct client *c, void *data, size_t size)
 const char *
 client_error_code(const struct client *c)
 {
+	if (c->why[0] != '\0')
+		return "config";
 	switch (-c->error) {
 	case ENOENT:
 	case ECONNREFUSED:
@@ -195,6 +197,18 @@ client_error_code(const struct client *c)
 	default:
 		return "failed";
 	}
+}
+
+/* Where its last words are. */
+static const char *
+where_to_look(const struct client *c)
+{
+	static char unit[64];
+
+	if (c->foreground)
+		return "the log of run-foreground";
+	snprintf(unit, sizeof(unit), "systemctl status edgeward-%s", c->name);
+	return unit;
 }
 
 /* Who may use the socket, read off its group. */
@@ -216,13 +230,15 @@ client_error_text(const struct client *c, char *buf, size_t size)
 {
 	const char *code = client_error_code(c);
 
-	if (strcmp(code, "not-running") == 0)
-		snprintf(buf, size, "not running (%s: %s): see systemctl status edgeward-%s", c->socket,
-		    c->error == -ENOENT ? "no such socket" : "nobody listens", c->name);
+	if (strcmp(code, "config") == 0)
+		snprintf(buf, size, "%s", c->why);
+	else if (strcmp(code, "not-running") == 0)
+		snprintf(buf, size, "not running (%s: %s): see %s", c->socket,
+		    c->error == -ENOENT ? "no such socket" : "nobody listens", where_to_look(c));
 	else if (strcmp(code, "denied") == 0)
 		denied_text(c, buf, size);
 	else if (strcmp(code, "timeout") == 0)
-		snprintf(buf, size, "does not answer: see systemctl status edgeward-%s", c->name);
+		snprintf(buf, size, "does not answer: see %s", where_to_look(c));
 	else if (strcmp(code, "version") == 0)
 		snprintf(buf, size, "speaks another protocol than this edgectl %s: restart edgeward-%s.service", EDGEWARD_VERSION,
 		    c->name);
@@ -239,10 +255,11 @@ client_check_build(const struct client *c)
 }
 
 int
-client_complain(const struct client *c, const char *what)
+client_complain(struct client *c, const char *what)
 {
-	char text[256];
+	char text[CLIENT_TEXT];
 
+	client_find_why(c);
 	client_check_build(c);
 	if (c->error == 0) {
 		fprintf(stderr, "edgectl: %s: %s: %s\n", what, c->name,
@@ -253,6 +270,6 @@ client_complain(const struct client *c, const char *what)
 	fprintf(stderr, "edgectl: %s: %s: %s\n", what, c->name, text);
 	if (strcmp(client_error_code(c), "denied") == 0)
 		return EXIT_DENIED;
-	return strcmp(client_error_code(c), "not-running") == 0 || strcmp(client_error_code(c), "timeout") == 0 ?
+	return c->error == -ENOENT || c->error == -ECONNREFUSED || c->error == -ETIMEDOUT || c->why[0] != '\0' ?
 	    EXIT_NOBODY : EXIT_FAILED;
 }

@@ -14,6 +14,8 @@
 
 #define CLIENT_ANSWER_MS	150	/* for everything a daemon answers from memory: 200 ms with our own start */
 
+#define CLIENT_TEXT		512	/* room for client_error_text() */
+
 struct client {
 	struct ipc_chan chan;
 	struct ipc_conf conf;
@@ -31,6 +33,9 @@ struct client {
 	void (*workload)(const struct work_workload *w, void *ctx);
 	void *ctx;
 	char socket[108];
+	const char *rundir;
+	bool foreground;		/* run-foreground started the daemons, so there is no unit to look at */
+	char why[CLIENT_TEXT];		/* what in the configuration keeps it from starting, "" = nothing known */
 };
 
 /* Connects to NAME.sock in rundir and sends HELLO. A failure is kept in error. role: CONNECTD or WORKERD. */
@@ -53,9 +58,12 @@ void client_call(struct client *c, uint16_t type, const void *data, size_t len, 
 bool client_answer(const struct client *c, void *data, size_t size);
 
 /* Says on stderr what is wrong with a client that failed, or whose request was refused; the exit code that fits. */
-int client_complain(const struct client *c, const char *what);
+int client_complain(struct client *c, const char *what);
 
-/* A stable word for error: "not-running", "denied", "timeout", "version", "failed". */
+/* why.c: looks for the reason of a daemon that does not answer in what the operator wrote; fills why and foreground. */
+void client_find_why(struct client *c);
+
+/* A stable word for error: "config", "not-running", "denied", "timeout", "version", "failed". */
 const char *client_error_code(const struct client *c);
 
 /* A sentence for error, with the next step. */

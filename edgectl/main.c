@@ -2,6 +2,7 @@
  * edgectl: the operator's tool. It talks to connectd and workerd over their control sockets, each for itself, so that it
  * tells the truth while any process is down. It holds no state, needs no configuration and never waits without a bound.
  */
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,18 +19,34 @@ static const struct command {
 	int (*run)(struct edgectl *ctl, int argc, char **argv);
 	const char *arguments;
 	const char *summary;
+	const char *more;	/* for help COMMAND; NULL where the summary says it all */
 } commands[] = {
-	{ "status", cmd_status, "", "all processes, the link, identity, work; exit code 3 unless all is well" },
-	{ "workloads", cmd_workloads, "", "what runs here, and what has ended and is not yet reported" },
-	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]", "output of a workload as far as it is held; -f follows it" },
-	{ "signal", cmd_signal, "HANDLE INT|TERM|KILL", "send a signal to a workload" },
-	{ "drain", cmd_drain, "", "take no new work" },
-	{ "undrain", cmd_undrain, "", "take work again" },
-	{ "reconnect", cmd_reconnect, "", "dial the hub now" },
+	{ "status", cmd_status, "", "all processes, the link, identity, work; exit code 3 unless all is well",
+	    "Each daemon answers for itself, so it tells the truth while any of them is down. Trouble stands in capitals, with its\n"
+	    "cause and the next step; \"cause\" of the link has a stable code first. -j prints the same as JSON." },
+	{ "workloads", cmd_workloads, "", "what runs here, and what has ended and is not yet reported",
+	    "HANDLE is what logs and signal take." },
+	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]", "output of a workload as far as it is held; -f follows it",
+	    "The hub keeps the whole log; this device holds what the hub has not acknowledged, 1 MiB unless [work] retain says\n"
+	    "otherwise. A gap is told on stderr." },
+	{ "signal", cmd_signal, "HANDLE INT|TERM|KILL", "send a signal to a workload",
+	    "KILL ends its whole tree of processes at once." },
+	{ "drain", cmd_drain, "", "take no new work",
+	    "What runs goes on. It holds until undrain, also over restarts." },
+	{ "undrain", cmd_undrain, "", "take work again", NULL },
+	{ "reconnect", cmd_reconnect, "", "dial the hub now",
+	    "Ends the wait for the next attempt; a connection that is up is made anew. Work goes on." },
 	{ "enroll", cmd_enroll, "--token-file FILE|- [--url URL] [--pin PIN] [--name NAME] [--replace]\n"
-	    "       edgectl [options] enroll --bundle-file FILE|- [--name NAME] [--replace]", "give this device an identity at a hub" },
-	{ "version", cmd_version, "", "versions of edgectl and of what runs" },
-	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used" },
+	    "       edgectl [options] enroll --bundle-file FILE|- [--name NAME] [--replace]", "give this device an identity at a hub",
+	    "Get a token at the hub (edgehub token create --name NAME), put it into a file only root can read or pipe it in; it is\n"
+	    "never given on the command line, where every user can read it. With --bundle-file the hub's address and pin come\n"
+	    "along (edgehub token create --bundle).\n"
+	    "  --url URL     the hub, when [hub] url in edgeward.conf does not name it\n"
+	    "  --pin PIN     sha256:... of the hub's key, as the hub shows it; checked in addition to its certificate\n"
+	    "  --name NAME   what the hub shall call this device\n"
+	    "  --replace     give up the identity this device has, for example after the hub revoked it" },
+	{ "version", cmd_version, "", "versions of edgectl and of what runs", NULL },
+	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used", NULL },
 };
 
 #define NCOMMANDS	(sizeof(commands) / sizeof(commands[0]))
@@ -46,9 +63,12 @@ find(const char *name)
 static void
 print_usage(FILE *f)
 {
-	fprintf(f, "usage: edgectl [-jV] [-r RUNDIR] COMMAND ...\n");
+	fprintf(f, "usage: edgectl [-hjV] [-r RUNDIR] COMMAND ...\n");
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+	fprintf(f, "  -j         print JSON;  -r RUNDIR  where the sockets are, default /run/edgeward (run-foreground: DIR/run)\n"
+	    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 status: not all is well, 4 nobody answers, 5 not permitted (be root, or\n"
+	    "in the group that the message names).\n");
 }
 
 int
@@ -134,17 +154,21 @@ cmd_help(struct edgectl *ctl, int argc, char **argv)
 	if (c == NULL)
 		return unknown_command(argv[1]);
 	printf("usage: edgectl [options] %s %s\n%s\n", c->name, c->arguments, c->summary);
+	if (c->more != NULL)
+		puts(c->more);
 	return EXIT_OK;
 }
 
 int
 main(int argc, char **argv)
 {
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { "json", no_argument, NULL, 'j' },
+		{ "version", no_argument, NULL, 'V' }, { 0 } };
 	struct edgectl ctl = { .rundir = "/run/edgeward" };
 	const struct command *c;
 	int opt, code;
 
-	while ((opt = getopt(argc, argv, "+hjr:V")) != -1) {
+	while ((opt = getopt_long(argc, argv, "+hjr:V", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'h': print_usage(stdout); return EXIT_OK;
 		case 'j': ctl.json = true; break;
@@ -160,6 +184,8 @@ main(int argc, char **argv)
 	c = find(argv[optind]);
 	if (c == NULL)
 		return unknown_command(argv[optind]);
+	if (optind + 2 == argc && (strcmp(argv[optind + 1], "--help") == 0 || strcmp(argv[optind + 1], "-h") == 0))
+		return cmd_help(&ctl, 2, (char *[]){ "help", argv[optind], NULL });
 	if (loop_new(&ctl.loop) < 0)
 		return EXIT_FAILED;
 	code = c->run(&ctl, argc - optind, argv + optind);

@@ -45,6 +45,8 @@ look(struct edgectl *ctl, struct view *v)
 	for (int i = 0; i < 2; i++)	/* answered, but nothing we understand */
 		if (!(i == 0 ? v->net_up : v->work_up) && both[i]->error == 0)
 			both[i]->error = both[i]->status < 0 ? both[i]->status : -EPROTO;
+	for (int i = 0; i < 2; i++)
+		client_find_why(both[i]);
 	v->priv_known = v->net_up || v->work_up;
 	v->priv_up = (v->net_up && v->net.priv_up) || (v->work_up && v->work.priv_up);
 	v->healthy = v->net_up && v->work_up && v->net.priv_up && v->work.priv_up && v->work.launcher_up && v->net.work_up &&

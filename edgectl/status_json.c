@@ -6,7 +6,7 @@
 static void
 json_down(yajl_gen g, const struct client *c)
 {
-	char text[256];
+	char text[CLIENT_TEXT];
 
 	client_error_text(c, text, sizeof(text));
 	json_bool(g, "up", false);

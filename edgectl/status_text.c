@@ -83,7 +83,7 @@ text_process(const char *name, bool up, int32_t pid, const char *build, int64_t 
 static void
 text_down(const struct client *c)
 {
-	char text[256];
+	char text[CLIENT_TEXT];
 
 	client_error_text(c, text, sizeof(text));
 	printf(LABEL "DOWN: %s\n", c->name, out_safe(text));
@@ -110,7 +110,8 @@ text_processes(const struct view *v)
 	else if (v->priv_up)
 		printf(LABEL "up, pid %d\n", "privhelper", v->work.priv_pid);
 	else
-		printf(LABEL "DOWN: see systemctl status edgeward-privhelper\n", "privhelper");
+		printf(LABEL "DOWN: see %s\n", "privhelper", v->connectd.foreground ? "the log of run-foreground" :
+		    "systemctl status edgeward-privhelper");
 	if (v->net_up && v->work_up && !(v->net.work_up && v->work.work_up))
 		printf(LABEL "DOWN: connectd and workerd have not been introduced to each other\n", "channel");
 }

@@ -199,6 +199,8 @@ follow_say_end(const struct follow *f)
 	else if (e->verify == RUN_GAPPED)
 		fprintf(stderr, "edgehub: the log is not verifiable, gap [%llu,%llu)%s\n", (unsigned long long)e->gap_from,
 		    (unsigned long long)e->gap_to, e->ngaps > 1 ? " and more" : "");
+	else if (e->verify == RUN_CUT)
+		fprintf(stderr, "edgehub: the device lost the run: the log ends with what had come until then\n");
 }
 
 int

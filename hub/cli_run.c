@@ -190,7 +190,7 @@ cli_logs(struct cli *cli, int argc, char *argv[])
 			follow_print_json(&f.end);
 		else
 			printf("%s\n", run_verify_name((enum run_verify)f.end.verify));
-		if (f.end.verify == RUN_GAPPED)
+		if (f.end.verify == RUN_GAPPED || f.end.verify == RUN_CUT)
 			follow_say_end(&f);
 		return f.end.verify == RUN_VERIFIED ? CLI_OK : CLI_FAILED;
 	}

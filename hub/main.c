@@ -1,5 +1,6 @@
 /* edgehub: the control plane in one binary, server and CLI. */
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +36,18 @@ static const char help[] =
     "      Ctrl-\\ leaves the run alone.\n"
     "      --detach prints the handle and returns. With --env the workload gets these variables (and a PATH) only.\n"
     "  logs HANDLE [-f] [--from N]  the log from offset N on; -f until the run ends\n"
-    "  logs verify HANDLE           verified, mismatch, gap or unverified: the digest of the stored log against the device's\n"
+    "  logs verify HANDLE\n"
+    "      the digest of the stored log against the device's: verified, mismatch, gap (bytes are missing), lost (the device\n"
+    "      lost the run, so the log ends where it was), unverified (not ended, or the device gave no digest).\n"
     "  signal HANDLE [INT|TERM|KILL]\n"
     "  revoke DEVICE                ends its session, refuses its credential for good\n"
     "  runs [--open] [--max N] [DEVICE]\n"
-    "  status\n"
+    "      runs, the newest first, with state and exit code; --open: those that have not ended.\n"
+    "  status                       the hub itself: uptime, devices, runs, disk\n"
+    "  help [COMMAND]               this text, or its part about one command\n"
+    "\n"
+    "First steps: `edgehub serve` in one terminal; in another `edgehub token create --name NAME --bundle`, which goes to the\n"
+    "device (edgectl enroll --bundle-file -); then `edgehub devices` and `edgehub run NAME -- uname -a`.\n"
     "\n"
     "-j prints JSON. DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
     "\n"
@@ -47,6 +55,28 @@ static const char help[] =
     "run: the workload's own code; 128 + signal when one ended it; 121 left: the hub did not come back, or Ctrl-\\,\n"
     "122 the device lost the run, 123 the device refused it, 124 ended at its timeout, 125 not started (no such device,\n"
     "not connected, wrong usage, no hub).\n";
+
+/* The lines of help from the one that begins with the command to the next command or the end of the list. */
+static int
+cmd_help(int argc, char *argv[])
+{
+	bool on = false, any = false;
+	size_t len = argc > 1 ? strlen(argv[1]) : 0;
+
+	if (argc < 2)
+		return fputs(help, stdout) >= 0 ? CLI_OK : CLI_FAILED;
+	for (const char *line = help, *end; *line != '\0' && *line != '-'; line = end) {
+		end = strchr(line, '\n') + 1;
+		if (strncmp(line, "  ", 2) == 0 && line[2] != ' ')
+			on = strncmp(line + 2, argv[1], len) == 0 && (line[2 + len] == ' ' || line[2 + len] == '\n');
+		else if (*line == '\n')
+			on = false;
+		if (on)
+			printf("%.*s", (int)(end - line), line);
+		any = any || on;
+	}
+	return any ? CLI_OK : cli_fail(CLI_USAGE, "no command %s; see edgehub --help", argv[1]);
+}
 
 static const struct command {
 	const char *name;
@@ -81,7 +111,7 @@ main(int argc, char *argv[])
 		else if (opt == 'h')
 			return fputs(help, stdout) >= 0 ? 0 : 1;
 		else
-			return CLI_USAGE;
+			return cli_fail(CLI_USAGE, "edgehub --help tells how it is used");
 	}
 	argc -= optind;
 	argv += optind;
@@ -89,6 +119,10 @@ main(int argc, char *argv[])
 		fputs(help, stderr);
 		return CLI_USAGE;
 	}
+	if (strcmp(argv[0], "help") == 0)
+		return cmd_help(argc, argv);
+	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return cmd_help(argc, (char *[]){ "help", argv[0], NULL });
 	if (strcmp(argv[0], "serve") == 0)
 		return serve_main(argc, argv, datadir, sock);
 	snprintf(path, sizeof(path), "%s/" ADMIN_SOCK, datadir);

@@ -38,6 +38,8 @@ run_verify_name(enum run_verify verify)
 		return "mismatch";
 	case RUN_GAPPED:
 		return "gap";
+	case RUN_CUT:
+		return "lost";
 	}
 	return "unknown";
 }

@@ -27,6 +27,7 @@ enum run_verify {
 	RUN_VERIFIED = 1,	/* XXH3-128 of what is on our disk equals the device's */
 	RUN_MISMATCH = 2,
 	RUN_GAPPED = 3,		/* not verifiable: bytes are missing */
+	RUN_CUT = 4,		/* the device lost the run: the log ends where it was */
 };
 
 struct run_info {

@@ -117,6 +117,13 @@ digest_work(struct sync_item *item)
 	return logfile_digest(run->log.fd, run->log.next, run->digest_got);
 }
 
+/* What the device says of such a run's output is no more than what it still remembered. */
+static bool
+is_lost(const struct run_info *info)
+{
+	return info->state == RUN_LOST || strcmp(info->outcome, "lost") == 0;
+}
+
 static void
 compare(struct run *run, int err)
 {
@@ -125,6 +132,8 @@ compare(struct run *run, int err)
 	else
 		run->info.verify = memcmp(run->digest_got, run->info.digest, sizeof(run->digest_got)) == 0 ?
 		    RUN_VERIFIED : RUN_MISMATCH;
+	if (run->info.verify == RUN_MISMATCH && is_lost(&run->info))
+		run->info.verify = RUN_CUT;
 	if (run->info.verify == RUN_MISMATCH)
 		log_warn("run %s: the log differs from what the device sent", run->info.handle);
 }
@@ -151,6 +160,8 @@ run_verify(struct run *run)
 		info->gapped = true;
 	if (info->gapped) {
 		info->verify = RUN_GAPPED;
+	} else if (is_lost(info) && (final < run->log.next || !info->has_digest)) {
+		info->verify = RUN_CUT;
 	} else if (final < run->log.next) {
 		info->verify = RUN_MISMATCH;
 	} else if (info->has_digest && run->log.next <= RUN_DIGEST_INLINE) {

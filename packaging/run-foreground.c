@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -88,7 +90,8 @@ make_listener(const char *name, uid_t uid, gid_t gid, mode_t mode)
 static void
 remove_listeners(void)
 {
-	static const char *const names[] = { "introduce.sock", "connectd.sock", "workerd.sock" };
+	static const char *const names[] = { "introduce.sock", "connectd.sock", "workerd.sock", "edgeward.conf",
+		"policy.conf" };
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -128,6 +131,36 @@ set_file(char path[PATH_MAX], const char *opt, const char *name)
 		fatal("no working directory: %s", strerror(errno));
 }
 
+/* For edgectl, which tells what is wrong in it when a daemon does not come up. */
+static void
+link_file(const char *target, const char *name)
+{
+	char path[PATH_MAX];
+
+	form(path, "%s/%s", self.run, name);
+	unlink(path);
+	if (symlink(target, path) < 0)
+		fatal("cannot make %s: %s", path, strerror(errno));
+}
+
+/* A file that we may read is not yet one that the daemons may: tried as one of them. */
+static void
+check_readable(const char *path, uint32_t uid, const char *who)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+			_exit(errno);
+		_exit(open(path, O_RDONLY | O_CLOEXEC) < 0 && errno != ENOENT ? errno : 0);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		fatal("cannot look as %s: %s", who, strerror(errno));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		fatal("%s cannot be read by %s (uid %u): %s", path, who, uid, strerror(WEXITSTATUS(status)));
+}
+
 /* DIR and what hangs below it, the work root of the configuration, and nobody else at work in it. */
 static void
 set_up(void)
@@ -148,12 +181,18 @@ set_up(void)
 	set_file(self.policy, self.policy_opt, "policy.conf");
 	if (conf_load(&conf, self.conf, err) < 0)
 		fatal("%s", err);
+	check_readable(self.conf, self.net_uid, "connectd");
+	check_readable(self.conf, self.work_uid, "workerd");
+	check_readable(self.policy, self.net_uid, "connectd");
+	check_readable(self.policy, self.work_uid, "workerd");
 	form(self.run, "%s/run", self.dir);
 	form(path, "%s/state", self.dir);
 	form(self.net_state, "%s/state/connectd", self.dir);
 	form(self.work_state, "%s/state/workerd", self.dir);
 	form(self.pool, "%s/pool", self.dir);
 	make_dir(self.run, 0, 0, 0755);
+	link_file(self.conf, "edgeward.conf");
+	link_file(self.policy, "policy.conf");
 	make_dir(path, 0, 0, 0755);
 	make_dir(self.net_state, self.net_uid, self.net_uid, 0700);
 	make_dir(self.work_state, self.work_uid, self.work_uid, 0700);
@@ -222,11 +261,32 @@ set_jobs(void)
 	SET_ARGS(&job[LAUNCHER], work);
 }
 
+#define USAGE	"usage: run-foreground -d DIR [-hvV] [-c CONF] [-p POLICY] [-b BUILDDIR] [--net-uid N] [--work-uid N]\n" \
+		"           [--pool FIRST:COUNT] [--pool-gid N] [--operator-gid N]\n"
+
+static const char help[] = USAGE
+    "\n"
+    "Runs privhelper, connectd and launcher where there is no systemd, writes their log to its stderr and stops them all when\n"
+    "it is stopped (Ctrl-C). In DIR it makes run/ (the sockets), state/, pids and pool.\n"
+    "\n"
+    "  -d DIR               where all this lies\n"
+    "  -c CONF              the configuration; default DIR/edgeward.conf, see edgeward.conf(5)\n"
+    "  -p POLICY            the policy; default DIR/policy.conf, which may be missing; see policy.conf(5)\n"
+    "  -b BUILDDIR          take the programs from a build directory; default those beside run-foreground\n"
+    "  -v                   log for developers, too\n"
+    "  -V                   print the version;  -h, --help  this text\n"
+    "As root, for processes and workloads each under its own user (numeric ids that nobody uses):\n"
+    "  --net-uid N          connectd\n"
+    "  --work-uid N         launcher and workerd\n"
+    "  --pool FIRST:COUNT   workloads; --pool-gid N their group. Without it all run as --work-uid\n"
+    "  --operator-gid N     the group that may use edgectl; default root alone\n"
+    "\n"
+    "Look at it with: edgectl -r DIR/run status. Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage.\n";
+
 _Noreturn static void
 usage(void)
 {
-	fprintf(stderr, "usage: run-foreground -d DIR [-vV] [-c CONF] [-p POLICY] [-b BUILDDIR] [--net-uid N] [--work-uid N]\n"
-	    "           [--pool FIRST:COUNT] [--pool-gid N] [--operator-gid N]\n");
+	fputs(USAGE "run-foreground --help tells more\n", stderr);
 	exit(2);
 }
 
@@ -260,17 +320,18 @@ parse_args(int argc, char **argv)
 	static const struct option options[] = {
 		{ "net-uid", required_argument, NULL, NET }, { "work-uid", required_argument, NULL, WORK },
 		{ "pool", required_argument, NULL, POOL }, { "pool-gid", required_argument, NULL, POOL_GID },
-		{ "operator-gid", required_argument, NULL, OPERATOR_GID }, { NULL, 0, NULL, 0 },
+		{ "operator-gid", required_argument, NULL, OPERATOR_GID }, { "help", no_argument, NULL, 'h' }, { 0 },
 	};
 	int opt;
 
 	self.net_uid = self.work_uid = geteuid();
-	while ((opt = getopt_long(argc, argv, "d:c:p:b:vV", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "d:c:p:b:hvV", options, NULL)) != -1) {
 		switch (opt) {
 		case 'd': form(self.dir, "%s", optarg); break;
 		case 'c': self.conf_opt = optarg; break;
 		case 'p': self.policy_opt = optarg; break;
 		case 'b': self.build = optarg; break;
+		case 'h': fputs(help, stdout); exit(0);
 		case 'v': self.verbose = true; break;
 		case 'V': puts("run-foreground " EDGEWARD_VERSION); exit(0);
 		case NET: self.net_uid = id_arg(optarg); break;

@@ -7,6 +7,7 @@
  * again. What a peer does wrong costs the peer its channel and not the process, see introduce.c.
  */
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,22 @@
 
 #define LISTENER	3
 #define NO_UID		((uint32_t)-1)
+
+#define USAGE	"usage: privhelper [-hvV] [-r rundir] -N uid-of-connectd -W uid-of-workerd\n"
+
+static const char help[] = USAGE
+    "\n"
+    "privhelper is the part of Edgeward that runs as root. It introduces connectd and workerd to each other and reads no\n"
+    "configuration. The service manager starts it (edgeward-privhelper.service, or run-foreground), with the listener of\n"
+    "introduce.sock as descriptor 3; by hand it does nothing useful.\n"
+    "\n"
+    "  -N UID    numeric uid of connectd; any other but the next is turned away\n"
+    "  -W UID    numeric uid of workerd\n"
+    "  -r DIR    where introduce.sock is; default /run/edgeward\n"
+    "  -v        log for developers, too\n"
+    "  -V        print the version;  -h, --help  this text\n"
+    "\n"
+    "Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage. More: privhelper(8).\n";
 
 static struct introducer self;
 
@@ -81,15 +98,17 @@ serve(uid_t net_uid, uid_t work_uid)
 int
 main(int argc, char **argv)
 {
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	const char *rundir = "/run/edgeward";
 	uint32_t net_uid = NO_UID, work_uid = NO_UID;
 	enum log_level level = LOG_LEVEL_INFO;
 	int opt, r = 0;
 
-	while (r == 0 && (opt = getopt(argc, argv, "N:W:r:vV")) != -1) {
+	while (r == 0 && (opt = getopt_long(argc, argv, "N:W:hr:vV", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'N': r = parse_u32(optarg, 0, NO_UID - 1, &net_uid); break;
 		case 'W': r = parse_u32(optarg, 0, NO_UID - 1, &work_uid); break;
+		case 'h': return fputs(help, stdout) < 0;
 		case 'r': rundir = optarg; break;
 		case 'v': level = LOG_LEVEL_DEBUG; break;
 		case 'V': return puts("privhelper " EDGEWARD_VERSION) < 0;
@@ -97,7 +116,7 @@ main(int argc, char **argv)
 		}
 	}
 	if (r < 0 || optind != argc || net_uid == NO_UID || work_uid == NO_UID) {
-		fprintf(stderr, "usage: privhelper [-vV] [-r rundir] -N uid-of-connectd -W uid-of-workerd\n");
+		fputs(USAGE, stderr);
 		return 2;
 	}
 	log_init("privhelper", level);

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <linux/limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,22 @@
 
 #define LAUNCHER	3
 #define LISTENER	4
-#define USAGE	"usage: workerd [-nvV] [-c conf] [-p policy] [-r rundir] [-s statedir]\n"
+#define USAGE	"usage: workerd [-hnvV] [-c conf] [-p policy] [-r rundir] [-s statedir]\n"
+
+static const char help[] = USAGE
+    "\n"
+    "workerd is the part of Edgeward that decides about workloads and holds their output. launcher starts it and starts\n"
+    "it again; by hand it is good for one thing, to look over what you have written: workerd -n\n"
+    "\n"
+    "  -n        check configuration and policy; the first mistake is told with file and line; exit code 0 or 1\n"
+    "  -c FILE   the configuration; default /etc/edgeward/edgeward.conf, see edgeward.conf(5)\n"
+    "  -p FILE   the policy; default /etc/edgeward/policy.conf, see policy.conf(5)\n"
+    "  -r DIR    where the sockets are; default /run/edgeward\n"
+    "  -s DIR    its state; default /var/lib/edgeward/workerd\n"
+    "  -v        log for developers, too\n"
+    "  -V        print the version;  -h, --help  this text\n"
+    "\n"
+    "What runs: edgectl workloads. Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage. More: workerd(8).\n";
 
 struct options {
 	const char *conf, *policy, *statedir;
@@ -167,12 +183,14 @@ main(int argc, char **argv)
 {
 	struct options o = { "/etc/edgeward/edgeward.conf", "/etc/edgeward/policy.conf", "/var/lib/edgeward/workerd",
 		false, false };
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int opt;
 
 	opterr = 0;
 	self.rundir = "/run/edgeward";
-	while ((opt = getopt(argc, argv, "nvVc:p:r:s:P:w:")) != -1) {
+	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		switch (opt) {
+		case 'h': return fputs(help, stdout) < 0;
 		case 'n': o.only_check = true; break;
 		case 'v': o.verbose = true; break;
 		case 'V': return puts("workerd " EDGEWARD_VERSION) < 0;

@@ -5,6 +5,7 @@ edgectl opens nothing but sockets. B80 (a token in argv): no option takes one.
 """
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import time
 import pytest
 
 from lib import fakedaemon as fd
-from lib.agent import exe, is_root
+from lib.agent import BUILD, exe, is_root
 from lib.fakedaemon import FakeDaemon
 from lib.jsonschema import validate
 
@@ -306,6 +307,24 @@ def test_help(site):
     p = site.ctl("help")
     assert p.returncode == 0 and all(c in p.stdout for c in ("status", "workloads", "logs", "signal", "reconnect", "enroll", "drain", "undrain"))
     assert "edgectl [options] logs HANDLE" in site.ctl("help", "logs").stdout
+    assert site.ctl("--help").stdout == site.ctl("-h").stdout == p.stdout and "Exit codes" in p.stdout
+    enroll = site.ctl("help", "enroll").stdout
+    assert "edgehub token create" in enroll and "--replace " in enroll and site.ctl("enroll", "--help").stdout == enroll
+
+
+@pytest.mark.parametrize("program", ["connectd/connectd", "workerd/workerd", "workerd/launcher/launcher", "privhelper/privhelper",
+                                     "packaging/run-foreground", "hub/edgehub"])
+def test_help_of_every_program_teaches(program):
+    """-h and --help: what it is, who starts it, every option, the exit codes or where they stand; on stdout, exit 0."""
+    exe = os.path.join(BUILD, program)
+    p = subprocess.run([exe, "--help"], capture_output=True, text=True)
+    assert p.returncode == 0 and p.stderr == "" and len(p.stdout.splitlines()) >= (4 if "launcher" in program else 9)
+    assert subprocess.run([exe, "-h"], capture_output=True, text=True).stdout == p.stdout
+    usage = p.stdout.split("\n\n")[0]
+    rest = p.stdout[len(usage):]
+    if program not in ("hub/edgehub", "workerd/launcher/launcher"):     # the one lists commands, the other points to workerd
+        letters = set("".join(re.findall(r"[ \[]-([a-zA-Z]+)", usage)))
+        assert letters and not [x for x in letters if f"  -{x}" not in rest], letters
 
 
 @pytest.mark.parametrize("command", [["workloads"], ["logs", "a"], ["signal", "a", "TERM"], ["drain"], ["reconnect"],

@@ -240,6 +240,7 @@ def test_launcher_killed_after_bytes_were_acknowledged(dev, ehub):
     p.wait(40)
     # plain cloop has no word for "lost": there it is a failure with the reason in its text
     assert p.returncode == (255 if ehub.dialect == "cloop" else 122) and b"lost" in p.stderr.read()
+    assert ehub.json("runs")[0]["log_verify"] == ("unverified" if ehub.dialect == "cloop" else "lost")
     ehub.connected(timeout=30)
     again = ehub.popen("run", D, "--", "echo", "again")
     assert again.communicate(timeout=30)[0] == b"again\n"

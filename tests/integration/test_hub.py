@@ -512,6 +512,9 @@ def test_missing_handle_in_a_heartbeat(edgehub, edgeward):
     agent.beat_wait(2, [])
     out, err, rc = output(p)
     assert rc == 122 and "lost" in err
+    assert edgehub.run_info(handle)["log_verify"] == "lost"
+    out = edgehub.cli("logs", "verify", handle, rc=1)
+    assert "lost" in str(out)
     assert edgehub.run_info(handle)["state"] == "lost" and edgehub.run_info(pending)["state"] == "pending"
     # Final is final, and what is offered later is told to stop.
     agent.finish(handle, b"")

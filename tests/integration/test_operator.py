@@ -96,6 +96,49 @@ def test_nobody_answers(device):
     assert got.rc == 4
 
 
+@pytest.mark.parametrize("role", ["connectd", "workerd"])
+@pytest.mark.parametrize("mistake", ["key", "mode", "policy"])
+def test_a_daemon_that_cannot_read_its_configuration_says_so(device, hub, role, mistake):
+    """It ends at once and for ever again, so edgectl reads the same files and tells the first mistake, with file and line."""
+    if mistake == "mode" and os.geteuid() != 0:
+        pytest.skip("skipped: one user may read what he wrote")
+    hub.session()
+    path = device.policy_file if mistake == "policy" else device.conf_file
+    was = open(path, encoding="ascii").read() if os.path.exists(path) else None
+    if mistake == "mode":
+        os.chmod(path, 0o600)
+    else:
+        with open(path, "a", encoding="ascii") as f:
+            f.write("\n[hub]\nurrl = wss://x/\n")
+    old = device.kill9("launcher" if role == "workerd" else role)
+    wait_for(lambda: not proc.alive(old), 5, "it is gone")
+    got = wait_for(lambda: (g := device.ctl("status")) and g.json[role].get("cause") == "config" and g, 5, "cause config")
+    in_time(got)
+    assert path in got.json[role]["detail"] and got.rc in (3, 4)
+    line = next(x for x in device.ctl("status", json_out=False).out.splitlines() if x.startswith(role))
+    assert "DOWN: cannot start: " in line and f"{role} -n" in line, line
+    assert ("mode 600" if mistake == "mode" else "urrl" if mistake == "key" else "hub") in line, line
+    if mistake == "mode":
+        os.chmod(path, 0o644)
+    elif was is None:
+        os.remove(path)
+    else:
+        with open(path, "w", encoding="ascii") as f:
+            f.write(was)
+    device.restarted("launcher" if role == "workerd" else role, old)
+    wait_for(lambda: device.ctl("status").rc == 0, 15, "all is well again")
+
+
+def test_down_without_systemd_points_to_the_log_that_there_is(device):
+    os.kill(device.top.pid, signal.SIGSTOP)
+    try:
+        device.kill9("connectd")
+        out = wait_for(lambda: (g := device.ctl("status", json_out=False)) and "DOWN" in g.out and g.out, 5, "down")
+        assert "see the log of run-foreground" in out and "systemctl" not in out
+    finally:
+        os.kill(device.top.pid, signal.SIGCONT)
+
+
 @pytest.mark.root
 def test_a_user_without_permission_gets_a_clear_sentence(device):
     got = device.ctl("status", user=(65534, 65534, []), json_out=False)

@@ -272,6 +272,19 @@ def test_bad_configuration_is_one_line_and_exit_1(site, text, want):
 
 
 @as_root
+@pytest.mark.parametrize("name", ["edgeward.conf", "policy.conf"])
+def test_a_file_that_only_root_may_read_is_told_at_once(site, name):
+    """Else the daemons would end for ever, each with a line of its own."""
+    path = site.conf.parent / name
+    if not path.exists():
+        path.write_text("")
+    path.chmod(0o600)
+    site.start(*(["-p", path] if name == "policy.conf" else []))
+    err = site.proc.communicate(timeout=10)[1]
+    assert site.proc.returncode == 1 and f"{path} cannot be read by connectd (uid" in err and "Permission denied" in err
+
+
+@as_root
 def test_root_needs_users(site):
     site.start(ids=False)
     err = site.proc.communicate(timeout=10)[1]

@@ -27,7 +27,7 @@ NEEDED = {
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
     "workerd/launcher/launcher": {"libcap", "libseccomp"},
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
-    "edgectl/edgectl": {"libyajl"},
+    "edgectl/edgectl": {"libyajl", "libinih"},
     "hub/edgehub": {"libssl", "libcrypto", "libwslay", "libyajl", "libsqlite3", "libxxhash"},
     "packaging/run-foreground": {"libcap", "libinih"},
 }

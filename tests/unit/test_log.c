@@ -1,8 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +28,43 @@ restore(void)
 	close(saved_stderr);
 }
 
+/* As systemd does for a stream of its own. */
+static void
+name_stream(int fd)
+{
+	struct stat st;
+	char text[48];
+
+	assert_int_equal(fstat(fd, &st), 0);
+	snprintf(text, sizeof(text), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	setenv("JOURNAL_STREAM", text, 1);
+}
+
+/* Only the journal gets priorities: not a terminal, not a file that stderr was sent to though JOURNAL_STREAM is inherited. */
+static void
+no_priority_for_people(void **state)
+{
+	char buf[4096] = { 0 };
+	int p[2], other[2];
+
+	assert_int_equal(pipe(p), 0);
+	assert_int_equal(pipe(other), 0);
+	redirect(p[1]);
+	unsetenv("JOURNAL_STREAM");
+	log_init("t", LOG_LEVEL_INFO);
+	log_info("hello");
+	name_stream(other[1]);
+	log_init("t", LOG_LEVEL_INFO);
+	log_error("bad");
+	restore();
+	assert_true(read(p[0], buf, sizeof(buf) - 1) > 0);
+	assert_string_equal(buf, "t: hello\nt: bad\n");
+	for (int i = 0; i < 2; i++) {
+		close(p[i]);
+		close(other[i]);
+	}
+}
+
 static void
 lines_have_priority_and_keep_errno(void **state)
 {
@@ -33,7 +73,9 @@ lines_have_priority_and_keep_errno(void **state)
 
 	assert_int_equal(pipe(p), 0);
 	redirect(p[1]);
+	name_stream(p[1]);
 	log_init("t", LOG_LEVEL_INFO);
+	unsetenv("JOURNAL_STREAM");
 	errno = ENOTDIR;
 	log_debug("not shown");
 	log_info("hello %d", 1);
@@ -108,7 +150,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lines_have_priority_and_keep_errno),
+		cmocka_unit_test(no_priority_for_people), cmocka_unit_test(lines_have_priority_and_keep_errno),
 		cmocka_unit_test(b41_blocked_stderr_never_blocks),
 		cmocka_unit_test(closed_standard_descriptors_become_null),
 		cmocka_unit_test(quoting),

@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,10 @@
 #define STABLE_MS	2000
 #define QUEUE_MAX	(4u << 20)	/* HELD of every workload */
 #define CHANNEL_BUFFER	(1 << 18)
-#define USAGE "usage: launcher [-nvV] [-c conf] [-p policy] [-r rundir] [-s statedir] [-P poolfile] [-w workerd]\n"
+#define USAGE "usage: launcher [-hnvV] [-c conf] [-p policy] [-r rundir] [-s statedir] [-P poolfile] [-w workerd]\n"
+#define HELP USAGE "launcher keeps workerd running and starts the workloads it is told to, each under its own uid. The service\n" \
+    "manager starts it, or run-foreground; by hand only -n is of use. -P: file with the ids for workloads, FIRST COUNT GID,\n" \
+    "default /etc/edgeward/pool. -w: the program workerd. For the other options see workerd --help and workerd(8).\n"
 
 static struct launcher self;
 
@@ -175,15 +179,17 @@ main(int argc, char **argv)
 	static char worker[PATH_MAX];
 	enum log_level level = LOG_LEVEL_INFO;
 	bool only_check = false, bad = false;
+	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int opt, r;
 
 	opterr = 0;
 	spawn_beside("workerd", worker, sizeof(worker));
 	self.worker_argv = argv;	/* it takes the same options and leaves out ours */
-	while ((opt = getopt(argc, argv, "nvVc:p:r:s:P:w:")) != -1) {
+	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'P': pool_file = optarg; break;
 		case 'w': snprintf(worker, sizeof(worker), "%s", optarg); break;
+		case 'h': return fputs(HELP, stdout) < 0;
 		case 'n': only_check = true; break;
 		case 'v': level = LOG_LEVEL_DEBUG; break;
 		case 'V': return puts("launcher " EDGEWARD_VERSION) < 0;
