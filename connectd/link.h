@@ -65,7 +65,7 @@ struct link {
 	/* for status and health */
 	uint64_t attempts, sessions, beat_seq;
 	uint64_t rx_bytes, tx_bytes;	/* of connections that have ended */
-	char cause[32], detail[200], peer[64];
+	char cause[32], detail[256], peer[64];
 	char logged[32];		/* the cause that was logged last: one line for each change */
 	bool insecure;
 };

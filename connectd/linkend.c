@@ -71,11 +71,26 @@ wait_for_retry(struct link *link, enum backoff_kind kind, const struct backoff_w
 	loop_timer_set_ms(link->p.loop, &link->retry, ms);
 }
 
+/* The same refusal means something else by what was presented, and so does the remedy. */
+static void
+name_remedy(struct link *link, const struct hubconn_end *end)
+{
+	if (strcmp(end->code, "tls-pin") == 0)
+		link_set_cause(link, end->code, "%s%s", end->detail, link->asked ?
+		    ": compare it with the pin that the hub shows, and enroll again with that one" :
+		    ": if its key was changed on purpose, put the new pin into [hub] pin");
+	else if (end->http_status == 401 && !link->enrolling)
+		link_set_cause(link, end->code, "%s: it was revoked, or is another hub's; get a token at the hub and run "
+		    "edgectl enroll --replace --token-file FILE", end->detail);
+	else
+		link_set_cause(link, end->code, "%s", end->detail);
+}
+
 /* What the upgrade without a welcome means for a token: it is spent, and trying it for ever would help nobody. */
 static void
 judge_enrollment(struct link *link, const struct hubconn_end *end)
 {
-	char text[256], before[sizeof(link->cause)];
+	char text[sizeof(link->cause) + sizeof(link->detail) + 2], before[sizeof(link->cause)];
 
 	if (!link->enrolling)
 		return;
@@ -84,11 +99,11 @@ judge_enrollment(struct link *link, const struct hubconn_end *end)
 		/* A credential that exists goes on being used, and a token file may get a new token: do not stop. */
 		link_token_spent(link);
 		link->stopped = false;
-		link_set_cause(link, "token-spent", "the hub took the token but no welcome came (%s); get a new token: "
-		    "edgectl enroll", before);
+		link_set_cause(link, "token-spent", "the hub took the token but no welcome came (%s); get a new one at the "
+		    "hub, then edgectl enroll --token-file FILE", before);
 	} else if (!link->upgraded && end != NULL && end->http_status == 401) {
 		link_set_cause(link, "token-refused", "the hub does not accept the token: it is unknown, expired or used; "
-		    "get a new one: edgectl enroll");
+		    "get a new one at the hub, then edgectl enroll --token-file FILE");
 	}
 	if (!link->asked)
 		return;
@@ -124,7 +139,7 @@ link_attempt_ended(struct link *link, const struct hubconn_end *end)
 		named = link->over.named ? &window : NULL;
 	} else if (end != NULL) {
 		kind = kind_of_end(end);
-		link_set_cause(link, end->code, "%s", end->detail);
+		name_remedy(link, end);
 	}
 	link->over_set = false;
 	judge_enrollment(link, end);

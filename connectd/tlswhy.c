@@ -91,7 +91,7 @@ tls_check_pins(const struct transport *t, const struct pinset *pins, struct hubc
 	if (pin_match(pins, digest))
 		return 0;
 	hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-pin",
-	    "the hub's key %s is none of the pinned ones: if its key was changed on purpose, put the new pin into [hub] pin",
+	    "the hub's key %s is none of the pinned ones",
 	    pin_format(digest, text));
 	return -EPERM;
 }

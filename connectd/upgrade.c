@@ -72,7 +72,7 @@ static const struct {
 	unsigned from, to;
 	const char *code, *means;
 } answers[] = {
-	{ 401, 401, "http-401", "the hub does not accept this device's credential or token" },
+	{ 401, 401, "http-401", "the hub does not accept this device's credential" },
 	{ 403, 403, "http-403", "the hub forbids this device to connect" },
 	{ 300, 399, "http-bad", "the hub's address leads elsewhere, and redirects are not followed: correct the url" },
 	{ 404, 404, "http-bad", "there is no hub under this path: check the path of the url" },

@@ -165,6 +165,8 @@ def test_revoked_device_keeps_state_and_slows_down(device, hub):
     hub.cut()
     wait_for(lambda: link_cause(device) == "http-401", 10, "cause http-401")
     assert os.path.exists(device.credential_file)
+    detail = device.ctl("status").json["connectd"]["detail"]
+    assert "get a token at the hub" in detail and "edgectl enroll --replace --token-file" in detail
     hub.wait("a few refusals", lambda: len(hub.requests) >= 4, 30)
     status = wait_for(lambda: (j := device.ctl("status").json)["connectd"]["next_retry_ms"] > 1000 and j, 20,
                       "a wait that became long")
@@ -193,6 +195,16 @@ def test_token_by_edgectl(agent, hub):
     assert got.rc == 0, got
     s = hub.session()
     assert s.agent_id in got.out
+
+
+def test_a_wrong_pin_by_edgectl_does_not_blame_the_configuration(agent, hub):
+    """Neither in the answer nor in the status: the pin came with the command. Afterwards the device is what it was."""
+    a = agent(token=False)
+    got = a.enroll(hub.token(), "--pin", "sha256:" + "A" * 43 + "=")
+    assert got.rc == 1 and "tls-pin" in got.err and "enroll again" in got.err and "[hub] pin" not in got.err, got
+    assert "[hub] pin" not in a.ctl("status", json_out=False).out
+    wait_for(lambda: link_cause(a) == "unenrolled", 10, "cause unenrolled")
+    assert "edgehub token create" in a.ctl("status", json_out=False).out
 
 
 @pytest.mark.parametrize("text", ["", "x", "clet1.", "cloopenroll1.", "cloopenroll1.!!!!", "cloopenroll1.e30",
