@@ -20,7 +20,7 @@ enum exit_code {
 	EXIT_USAGE = 2,
 	EXIT_DEGRADED = 3,	/* status: a process is down or the link is not connected */
 	EXIT_NOBODY = 4,	/* the daemon that should answer does not */
-	EXIT_DENIED = 5,	/* no permission for the socket */
+	EXIT_DENIED = 5,	/* no permission for the socket, or upgrade without being root */
 };
 
 struct edgectl {
@@ -38,6 +38,8 @@ int cmd_drain(struct edgectl *ctl, int argc, char **argv);
 int cmd_undrain(struct edgectl *ctl, int argc, char **argv);
 int cmd_reconnect(struct edgectl *ctl, int argc, char **argv);
 int cmd_enroll(struct edgectl *ctl, int argc, char **argv);
+int cmd_upgrade(struct edgectl *ctl, int argc, char **argv);
+int cmd_probe(struct edgectl *ctl, int argc, char **argv);
 
 /* "edgectl: ..." and how the command is used, on stderr; EXIT_USAGE. fmt may be NULL. */
 int usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -45,6 +45,17 @@ static const struct command {
 	    "  --pin PIN     sha256:... of the hub's key, as the hub shows it; checked in addition to its certificate\n"
 	    "  --name NAME   what the hub shall call this device\n"
 	    "  --replace     give up the identity this device has, for example after the hub revoked it" },
+	{ "upgrade", cmd_upgrade, "FILE [--downgrade] [--settle SECONDS] [--no-wait] [--state DIR]\n"
+	    "       edgectl [options] upgrade --check [FILE] | --cancel | --history [--state DIR]", "install a release, on trial",
+	    "The release must be signed by a key in /etc/edgeward/keys; privupgrade(8) verifies it, runs it on trial and goes back by\n"
+	    "itself when the trial fails. Work goes on meanwhile. Only root may do that.\n"
+	    "  --downgrade   the sequence may be lower than that of what runs\n"
+	    "  --settle N    how many seconds it must be healthy\n"
+	    "  --no-wait     do not wait for the end\n"
+	    "  --check       what is in force and under way, or whether FILE would be taken\n"
+	    "  --cancel      take a queued upgrade back, or end a trial\n"
+	    "  --history     the last upgrades and refusals" },
+	{ "probe", cmd_probe, "", "what privupgrade(8) asks during a trial; not for scripts", NULL },
 	{ "version", cmd_version, "", "versions of edgectl and of what runs", NULL },
 	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used", NULL },
 };

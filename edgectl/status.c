@@ -29,8 +29,8 @@ work_ok(const struct ctl_workerd_status *s)
 	    ipc_str_ok(s->work_root, sizeof(s->work_root));
 }
 
-static void
-look(struct edgectl *ctl, struct view *v)
+void
+status_look(struct edgectl *ctl, struct view *v)
 {
 	struct client *both[] = { &v->connectd, &v->workerd };
 
@@ -74,7 +74,7 @@ cmd_status(struct edgectl *ctl, int argc, char **argv)
 
 	if (argc > 1)
 		return no_arguments(argc, argv);
-	look(ctl, &v);
+	status_look(ctl, &v);
 	client_check_build(&v.connectd);
 	client_check_build(&v.workerd);
 	if (ctl->json)
@@ -105,7 +105,7 @@ cmd_version(struct edgectl *ctl, int argc, char **argv)
 
 	if (argc > 1)
 		return no_arguments(argc, argv);
-	look(ctl, &v);
+	status_look(ctl, &v);
 	if (ctl->json)
 		g = json_begin();
 	if (verdict(&v) == EXIT_DENIED)

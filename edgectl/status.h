@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "edgectl/client.h"
+#include "edgectl/edgectl.h"
 #include "proto/ipc/ctl.h"
 
 struct view {
@@ -15,6 +16,9 @@ struct view {
 	bool priv_up, priv_known;	/* known: by at least one who answered */
 	bool healthy;			/* all processes up, introduced to each other, connected */
 };
+
+/* Asks both daemons at once; what does not answer in time is shown as that. */
+void status_look(struct edgectl *ctl, struct view *v);
 
 void status_text(const struct view *v);
 void status_json(const struct view *v);

@@ -18,7 +18,7 @@ import tempfile
 import rules
 
 TOP = os.environ.get("LINT_TOP") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FOLDERS = ["common", "proto", "privhelper", "connectd", "workerd", "edgectl", "hub", "packaging"]
+FOLDERS = ["common", "proto", "privhelper", "privupgrade", "connectd", "workerd", "edgectl", "hub", "packaging"]
 
 
 class Skipped(Exception):
@@ -214,7 +214,7 @@ def check_headers(_args):
                 bad.append(f"{path}: does not open with a comment and its guard")
         elif not text.startswith("/*") and not os.path.exists(os.path.join(TOP, path[:-1] + "h")):
             bad.append(f"{path}: has no header, so it must open with what it is for")
-    for path in files("privhelper", ends=(".c",)):
+    for path in files("privhelper", "privupgrade", ends=(".c",)):
         head = read(path).split("*/")[0]
         bad += [f'{path}: its head lacks "{w}"' for w in ("Who calls", "What is trusted", "On error") if w.lower() not in head.lower()]
     return bad
@@ -296,7 +296,7 @@ def check_units_verify(args):
             names.append(os.path.join(where, os.path.basename(path).removesuffix(".in")))
             with open(names[-1], "w", encoding="utf-8") as f:
                 # The programs need not be built for this: any executable will do.
-                f.write(re.sub(r"@libexecdir@/\w+", "/bin/true", read(path)))
+                f.write(re.sub(r"(@libexecdir@|/var/lib/edgeward/(current|updater))/\w+", "/bin/true", read(path)))
         out = subprocess.run(["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True, check=False,
                              env={**os.environ, "SYSTEMD_UNIT_PATH": where + ":"})
     return [line.replace(where + "/", "") for line in (out.stdout + out.stderr).splitlines()]

@@ -9,25 +9,29 @@ INCLUDES = {
         "loop",       # under ipc
         "notify",     # READY=1
         "parse")]],   # its two numbers on the command line
+    # Root's one-shot: its parsers are the pure ones of proto/release; common/ipc and the records of the daemons are not among them.
+    "privupgrade": ["privupgrade/", "proto/release/", *[f"common/{n}.h" for n in ("log", "cleanup", "fdutil", "monotime", "parse", "runprog")]],
     # The launcher is an executable of its own: its compromise equals root.
     "workerd/launcher": ["workerd/launcher/", *PROCESS_COMMON],
     "workerd": ["workerd/", *PROCESS_COMMON],
     "connectd": ["connectd/", "common/", "proto/"],
-    "edgectl": ["edgectl/", *PROCESS_COMMON],
+    "edgectl": ["edgectl/", *PROCESS_COMMON, "proto/release/"],
     "hub": ["hub/", "common/", "proto/"],
     "packaging": ["packaging/", "common/"],
     "common": ["common/", "proto/ipc/"],
     "proto/ipc": ["proto/ipc/"],
     "proto/hub": ["proto/hub/", "proto/ipc/"],
+    "proto/release": ["proto/release/", "proto/ipc/names.h", "proto/hub/base64.h"],
 }
 
 # Libraries an executable may be linked with, besides libc and the C runtime. Path in the build directory.
 NEEDED = {
     "privhelper/privhelper": {"libcap", "libseccomp", "libmd"},
+    "privupgrade/privupgrade": {"libcap", "libseccomp", "libcrypto"},
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
     "workerd/launcher/launcher": {"libcap", "libseccomp"},
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
-    "edgectl/edgectl": {"libyajl", "libinih"},
+    "edgectl/edgectl": {"libyajl", "libinih", "libcap"},     # libcap: by common/runprog, which can also run a program as another user
     "hub/edgehub": {"libssl", "libcrypto", "libwslay", "libyajl", "libsqlite3", "libxxhash"},
     "packaging/run-foreground": {"libcap", "libinih"},
 }
@@ -42,6 +46,7 @@ MAIN_MAX = 100
 # Of .c in a folder: the bound, and the files that do not count.
 FOLDER_MAX = {
     "privhelper": (800, []),
+    "privupgrade": (1550, []),
     "workerd/launcher": (500, ["workinit.c"]),      # workinit is a process of its own and holds no capability
 }
 MEDIAN_MAX = 16

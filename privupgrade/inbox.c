@@ -1,0 +1,140 @@
+/*
+ * Takes what asks for an upgrade: first out of the reach of whoever put it there, then looked at.
+ *
+ * Who calls: main.c. What is trusted: nothing in connectd/, which edgeward-net owns: its request and its release may be links, pipes,
+ * directories, or change while they are read. renameat2 moves the name, whatever it is, into a directory only root can enter; what was
+ * opened there must be a plain file with one name. An operator's request lies in upgrade/queue, which only root can write. On error: a
+ * request that cannot be used is refused with its reason, and gone in any case, so that the path unit does not start us for it again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/runprog.h"
+#include "privupgrade/privupgrade.h"
+
+#define REMOVE_MS	60000
+
+static const struct {
+	const char *dir, *request, *release, *taken_request, *taken_release;
+} boxes[] = {
+	[UPGRADE_HUB] = { "connectd", "upgrade-request", "upgrade-release", "hub-request", "hub-release" },
+	[UPGRADE_OPERATOR] = { "upgrade/queue", "request", "release", "operator-request", "operator-release" },
+};
+
+/* What a directory of theirs holds is theirs, and deep maybe: rm(1) knows how to remove that without following a link. */
+static void
+discard(struct updater *u, const char *name)
+{
+	char path[512], out[64];
+	const char *const argv[] = { "/bin/rm", "-rf", "--one-file-system", "--", path, NULL };
+
+	if (unlinkat(u->taken, name, 0) == 0 || errno == ENOENT)
+		return;
+	snprintf(path, sizeof(path), "%s/upgrade/taken/%s", u->base_path, name);
+	if (run_program(argv, 0, 0, REMOVE_MS, out, sizeof(out)) != 0)
+		log_error("%s cannot be removed", path);
+}
+
+/* Moves a name into taken/. 1 moved, 0 there is none, -errno. */
+static int
+take(struct updater *u, int from, const char *name, const char *to)
+{
+	if (renameat2(from, name, u->taken, to, RENAME_NOREPLACE) == 0)
+		return 1;
+	if (errno == EEXIST) {
+		discard(u, to);
+		if (renameat2(from, name, u->taken, to, RENAME_NOREPLACE) == 0)
+			return 1;
+	}
+	return errno == ENOENT ? 0 : -errno;
+}
+
+/* A plain file with one name, of at most max bytes: a descriptor, or -errno with the reason kept. */
+static int
+open_plain(struct updater *u, const char *name, const char *code, uint64_t max, uint64_t *ret_size)
+{
+	_cleanup_close_ int fd = openat(u->taken, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return refuse(u, code, "the %s cannot be opened: %s", name, strerror(errno));
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return refuse(u, code, "the %s is not a regular file", name);
+	if (st.st_nlink != 1)
+		return refuse(u, code, "the %s has %ju names", name, (uintmax_t)st.st_nlink);
+	if (st.st_size <= 0 || (uint64_t)st.st_size > max)
+		return refuse(u, code, "the %s is empty or too long", name);
+	*ret_size = (uint64_t)st.st_size;
+	return take_fd(&fd);
+}
+
+static int
+read_request(struct updater *u, const char *name, struct upgrade_request *ret_request)
+{
+	uint64_t size;
+	char buf[1024];
+	_cleanup_close_ int fd = open_plain(u, name, "bad-request", sizeof(buf), &size);
+	ssize_t n;
+
+	if (fd < 0)
+		return fd;
+	n = pread(fd, buf, sizeof(buf), 0);
+	if (n < 0 || upgrade_request_parse(buf, (size_t)n, ret_request) < 0)
+		return refuse(u, "bad-request", "the %s is not a request", name);
+	return 0;
+}
+
+int
+inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbox)
+{
+	_cleanup_close_ int dir = openat(u->base, boxes[source].dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	const char *request = boxes[source].taken_request, *release = boxes[source].taken_release;
+	struct inbox in = { .source = source, .release = -1 };
+	struct stat st;
+	int r = dir >= 0 ? take(u, dir, boxes[source].request, request) : 0;
+
+	if (r < 0) {
+		log_error("%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].request, strerror(-r));
+		return r;
+	}
+	/* Taken before, and then we were ended: it is still to be done. */
+	if (r == 0 && fstatat(u->taken, request, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	r = dir >= 0 ? take(u, dir, boxes[source].release, release) : 0;
+	*ret_inbox = in;
+	if (r < 0)
+		return refuse(u, "io", "%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].release, strerror(-r));
+	r = read_request(u, request, &in.request);
+	if (r == 0 && source == UPGRADE_HUB && in.request.downgrade)
+		r = refuse(u, "downgrade", "only the device's own operator may ask for a downgrade");
+	*ret_inbox = in;
+	if (r < 0)
+		return r;
+	in.release = open_plain(u, release, "no-release", RELEASE_TOTAL_MAX + RELEASE_HEAD_MAX, &in.size);
+	*ret_inbox = in;
+	return in.release < 0 ? in.release : 1;
+}
+
+void
+inbox_done(struct updater *u, struct inbox *inbox)
+{
+	if (inbox->release >= 0)
+		close(take_fd(&inbox->release));
+	discard(u, boxes[inbox->source].taken_release);
+	discard(u, boxes[inbox->source].taken_request);
+}
+
+void
+inbox_forget(struct updater *u)
+{
+	for (unsigned i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
+		discard(u, boxes[i].taken_release);
+		discard(u, boxes[i].taken_request);
+	}
+}

@@ -1,0 +1,262 @@
+/*
+ * What privupgrade remembers: state, history, tries, and the two links. Each file is replaced as a whole, so that after a power cut it is
+ * the old or the new one.
+ *
+ * Who calls: the other files of privupgrade. What is trusted: /var/lib/edgeward and below, except connectd/, belongs to root. On error:
+ * -errno to the caller; a damaged file is set aside once and read as empty.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "common/monotime.h"
+#include "privupgrade/privupgrade.h"
+#include "proto/release/lines.h"
+
+#define PROGRESS_MAX	8192
+
+void
+step(struct updater *u, const char *fmt, ...)
+{
+	_cleanup_close_ int fd = -1;
+	char line[256];
+	struct stat st;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	log_info("%s", line);
+	/* For edgectl's eyes only: nothing depends on it, so a failure is none. */
+	fd = openat(u->dir, "progress", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size < PROGRESS_MAX)
+		dprintf(fd, "%s\n", line);
+}
+
+int
+refuse(struct updater *u, const char *code, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	snprintf(u->code, sizeof(u->code), "%s", code);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	upgrade_detail(u->detail, text);
+	return -ECANCELED;
+}
+
+/* 1 = read, 0 = there is none, -EBADMSG = what was there is now NAME.bad, -errno. */
+static int
+load(struct updater *u, const char *name, int (*parse)(struct updater *u, const void *data, size_t len))
+{
+	_cleanup_free_ uint8_t *data = NULL;
+	char aside[64];
+	size_t len;
+	int r = fd_read_file(u->dir, name, UPGRADE_RECORD_MAX, &data, &len);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		r = parse(u, data, len);
+	if (r == 0)
+		return 1;
+	if (r != -EBADMSG && r != -EFBIG && r != -EINVAL && r != -ELOOP)
+		return r;
+	snprintf(aside, sizeof(aside), "%s.bad", name);
+	log_warn("%s cannot be read and is kept as %s", name, aside);
+	return renameat(u->dir, name, u->dir, aside) < 0 ? -errno : -EBADMSG;
+}
+
+static int
+parse_state(struct updater *u, const void *data, size_t len)
+{
+	return upgrade_state_parse(data, len, &u->state);
+}
+
+static int
+parse_history(struct updater *u, const void *data, size_t len)
+{
+	return upgrade_history_parse(data, len, &u->history);
+}
+
+int
+store_load(struct updater *u)
+{
+	int state, history;
+
+	/* What an interruption left half-made. */
+	unlinkat(u->dir, "state.tmp", 0);
+	unlinkat(u->dir, "history.tmp", 0);
+	unlinkat(u->base, LINK_CURRENT ".new", 0);
+	unlinkat(u->base, LINK_UPDATER ".new", 0);
+	state = load(u, "state", parse_state);
+	history = load(u, "history", parse_history);
+	u->open = state == 1;
+	u->damaged = state == -EBADMSG;
+	return state < 0 && state != -EBADMSG ? state : history < 0 && history != -EBADMSG ? history : 0;
+}
+
+int
+store_save_state(struct updater *u, enum upgrade_phase phase)
+{
+	char buf[2048];
+	int n;
+
+	u->state.phase = phase;
+	n = upgrade_state_write(&u->state, buf, sizeof(buf));
+	if (n >= 0)
+		n = fd_replace_file(u->dir, "state", buf, (size_t)n, 0600);
+	u->open = n == 0 || u->open;
+	return n;
+}
+
+int
+store_end_state(struct updater *u)
+{
+	if (unlinkat(u->dir, "state", 0) < 0 && errno != ENOENT)
+		return -errno;
+	u->open = false;
+	return fsync(u->dir) < 0 ? -errno : 0;
+}
+
+int
+store_record(struct updater *u, enum upgrade_outcome outcome, const char *code, const char *detail)
+{
+	static char buf[UPGRADE_RECORD_MAX];
+	const struct upgrade_state *s = &u->state;
+	struct upgrade_history *h = &u->history;
+	struct upgrade_entry e = { .attempt = s->attempt, .time = (uint64_t)(monotime_wall_ns() / 1000000000), .source = s->source,
+		.outcome = outcome, .from = s->from_sequence, .to = s->sequence };
+	int n;
+
+	if (h->n > 0 && h->entries[h->n - 1].attempt >= s->attempt)
+		return 0;	/* recorded before an interruption */
+	snprintf(e.id, sizeof(e.id), "%s", s->id);
+	snprintf(e.version, sizeof(e.version), "%s", s->version);
+	snprintf(e.code, sizeof(e.code), "%s", code);
+	snprintf(e.detail, sizeof(e.detail), "%s", detail);
+	upgrade_history_add(h, &e);
+	n = upgrade_history_write(h, buf, sizeof(buf));
+	return n < 0 ? n : fd_replace_file(u->dir, "history", buf, (size_t)n, 0600);
+}
+
+void
+link_read(const struct updater *u, const char *name, char target[UPGRADE_LINK_SIZE])
+{
+	ssize_t n = readlinkat(u->base, name, target, UPGRADE_LINK_SIZE - 1);
+
+	target[n < 0 ? 0 : n] = '\0';
+}
+
+int
+link_set(const struct updater *u, const char *name, const char *target)
+{
+	char now[UPGRADE_LINK_SIZE], tmp[32];
+
+	link_read(u, name, now);
+	if (strcmp(now, target) == 0)
+		return 0;
+	snprintf(tmp, sizeof(tmp), "%s.new", name);
+	if (unlinkat(u->base, tmp, 0) < 0 && errno != ENOENT)
+		return -errno;
+	if (symlinkat(target, u->base, tmp) < 0 || renameat(u->base, tmp, u->base, name) < 0)
+		return -errno;
+	return fsync(u->base) < 0 ? -errno : 0;
+}
+
+uint64_t
+target_sequence(const struct updater *u, const char *target, char version[RELEASE_VERSION_SIZE])
+{
+	_cleanup_close_ int dir = openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_free_ uint8_t *data = NULL;
+	static struct manifest m;
+	uint64_t sequence = 0;
+	size_t len;
+
+	snprintf(version, RELEASE_VERSION_SIZE, "-");
+	if (dir < 0)
+		return 0;
+	if (target[0] != '/') {
+		if (fd_read_file(dir, "manifest", RELEASE_HEAD_MAX, &data, &len) < 0 || manifest_parse(data, len, &m) < 0)
+			return 0;
+		snprintf(version, RELEASE_VERSION_SIZE, "%s", m.version);
+		return m.sequence;
+	}
+	if (fd_read_file(dir, "release", 128, &data, &len) == 0)
+		upgrade_packaged_parse(data, len, version, &sequence);
+	return sequence;
+}
+
+bool
+target_complete(const struct updater *u, const char *target)
+{
+	_cleanup_close_ int dir = target[0] != '\0' ? openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	for (const char *const *name = release_required; *name != NULL; name++) {
+		bool packaged_elsewhere = target[0] == '/' && strcmp(*name, "edgectl") == 0;
+
+		if (dir < 0 || (!packaged_elsewhere && faccessat(dir, *name, X_OK, AT_EACCESS) < 0))
+			return false;
+	}
+	return true;
+}
+
+int
+release_remove(const struct updater *u, const char *name)
+{
+	int fd = openat(u->releases, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (dir == NULL)
+		return errno == ENOENT ? 0 : -errno;
+	for (struct dirent *d; (d = readdir(dir)) != NULL; )
+		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+			unlinkat(dirfd(dir), d->d_name, 0);
+	closedir(dir);
+	return unlinkat(u->releases, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+}
+
+static bool
+in_use(const struct updater *u, const char *name)
+{
+	char target[UPGRADE_LINK_SIZE], ours[64];
+	uint64_t sequence;
+
+	for (int i = 0; i < 2; i++) {
+		link_read(u, i == 0 ? LINK_CURRENT : LINK_UPDATER, target);
+		if (strncmp(target, "releases/", 9) == 0 && strcmp(target + 9, name) == 0)
+			return true;
+	}
+	snprintf(ours, sizeof(ours), "%" PRIu64, u->state.sequence);
+	if (u->open && (strcmp(name, ours) == 0 || (strncmp(u->state.from, "releases/", 9) == 0 && strcmp(u->state.from + 9, name) == 0)))
+		return true;
+	/* Whatever else an administrator put there is not ours. */
+	snprintf(ours, sizeof(ours), "%.*s", (int)strcspn(name, "."), name);
+	return lines_number(ours, 1, RELEASE_SEQUENCE_MAX, &sequence) < 0 ||
+	    (strcmp(name, ours) != 0 && strcmp(name + strlen(ours), ".new") != 0);
+}
+
+void
+releases_prune(const struct updater *u)
+{
+	int fd = openat(u->releases, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (dir == NULL)
+		return;
+	for (struct dirent *d; (d = readdir(dir)) != NULL; )
+		if (d->d_name[0] != '.' && !in_use(u, d->d_name) && release_remove(u, d->d_name) < 0)
+			log_warn("releases/%.64s cannot be removed: %s", d->d_name, strerror(errno));
+	closedir(dir);
+}
