@@ -1,9 +1,4 @@
-/*
- * edgeward.conf and policy.conf: one table of keys, read by connectd and workerd before their sandboxes close.
- *
- * An unknown section or key, a key given twice, a value out of range, a line over 198 bytes (inih cuts there) or a
- * continuation line is an error with file and line. Nothing here logs; the text goes to the caller.
- */
+/* edgeward.conf: its keys are a table (common/keyfile.h), read by connectd and workerd before their sandboxes close. */
 #ifndef EDGEWARD_CONF_H
 #define EDGEWARD_CONF_H
 
@@ -11,13 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/keyfile.h"
 #include "common/log.h"
 
 enum conf_overflow { CONF_OVERFLOW_WAIT, CONF_OVERFLOW_WAIT_FOREVER, CONF_OVERFLOW_DROP };
 enum conf_sandbox { CONF_SANDBOX_REQUIRE, CONF_SANDBOX_BEST_EFFORT };
 enum conf_dialect { CONF_DIALECT_AUTO, CONF_DIALECT_CLOOP };
 
-#define CONF_STR	200	/* no value is longer: inih's line limit */
+#define CONF_STR	KEYFILE_STR
 
 struct conf {
 	/* [hub] */
@@ -48,19 +44,12 @@ struct conf {
 	enum log_level log_level;
 };
 
-struct policy {
-	bool start;			/* may a hub start workloads at all */
-	uint32_t max_timeout_s;		/* 0 = no bound; else the longest timeout, and the default */
-};
-
-#define CONF_ERR_SIZE	512
+#define CONF_ERR_SIZE	KEYFILE_ERR
 
 /* Defaults, then the text. name is for the message only. -EINVAL with err filled. */
 int conf_parse(struct conf *conf, const char *name, const char *text, size_t len, char err[CONF_ERR_SIZE]);
-int policy_parse(struct policy *policy, const char *name, const char *text, size_t len, char err[CONF_ERR_SIZE]);
 
-/* The same from a file of at most 64 KiB. A missing policy file means the defaults; a missing configuration is an error. */
+/* The same from a file of at most 64 KiB. */
 int conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
-int policy_load(struct policy *policy, const char *path, char err[CONF_ERR_SIZE]);
 
 #endif

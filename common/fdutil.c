@@ -67,6 +67,14 @@ read_all(int fd, uint8_t *buf, size_t size, size_t *ret_len)
 int
 fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len)
 {
+	struct stat st;
+
+	return fd_read_file_stat(dirfd, name, size, ret_data, ret_len, &st);
+}
+
+int
+fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len, struct stat *ret_st)
+{
 	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct stat st;
@@ -90,6 +98,7 @@ fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_
 	buf[len] = '\0';
 	*ret_data = take_ptr(&buf);
 	*ret_len = len;
+	*ret_st = st;
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 int fd_set_nonblock(int fd);
@@ -14,6 +15,9 @@ int fd_write_all(int fd, const void *data, size_t len);
 /* Reads at most size bytes of a regular file opened beneath dirfd (O_NOFOLLOW, a FIFO never blocks). *ret_data is malloc'd with a NUL behind it.
  * -EFBIG when it is longer, -EINVAL when it is not a regular file, -errno of open and read. */
 int fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len);
+
+/* And what was read: owner and mode of the very file. */
+int fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len, struct stat *ret_st);
 
 /*
  * Replaces dirfd/name so that after a power cut there is the old or the new content: name.tmp, fsync, rename, fsync of

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -198,4 +199,20 @@ sandbox_landlock(const struct sandbox_path *paths, size_t n)
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		return -errno;
 	return abi;
+}
+
+const char *
+sandbox_directory_of(const char *file, char *buf, size_t size)
+{
+	const char *slash = strrchr(file, '/');
+	size_t len;
+
+	if (slash == NULL)
+		return NULL;
+	len = slash == file ? 1 : (size_t)(slash - file);
+	if (len >= size)
+		return NULL;
+	memcpy(buf, file, len);
+	buf[len] = '\0';
+	return buf;
 }

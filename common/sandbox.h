@@ -50,6 +50,9 @@ struct sandbox_path {
 	unsigned access;		/* SANDBOX_* */
 };
 
+/* The directory of a file, for a row of paths: into buf, or NULL when there is none to allow. */
+const char *sandbox_directory_of(const char *file, char *buf, size_t size);
+
 /* The kernel's Landlock ABI, 0 when there is none. */
 int sandbox_landlock_abi(void);
 

@@ -49,13 +49,6 @@ void cloop_put_status(struct json_w *w, const struct work_workload *wl, bool fin
 size_t cloop_chunk_head(char *dst, int64_t v, const char *handle, uint64_t offset);
 size_t cloop_chunk_tail(char *dst, int64_t wall_ns);
 
-/*
- * payload of start -> encoded work_spec (malloc'd). handle is the envelope's. Returns WORK_OK, or the refusal with *err
- * filled: BAD_SPEC for what is malformed (error "protocol"), UNSUPPORTED for what this agent cannot honour.
- */
-enum work_refusal cloop_decode_start(const struct json *payload, const char *handle, uint8_t **ret_spec, size_t *ret_len,
-    char err[208]);
-
 /* "interrupt", "terminate", "kill"; 0 for anything else. */
 int cloop_signal_number(const char *name);
 

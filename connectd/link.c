@@ -367,6 +367,8 @@ on_health(const char **codes, size_t max, void *ctx)
 		codes[n++] = "clock-implausible";
 	if (n < max && link->insecure)
 		codes[n++] = "insecure-transport";
+	if (n < max && link->p.policy->problem[0] != '\0')
+		codes[n++] = "policy-bad";
 	if (n < max && workchan_away_ms(link->p.work) != 0)
 		codes[n++] = "workerd-down";
 	if (n < max && link->p.mirror->refused_some)

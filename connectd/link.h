@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/conf.h"
+#include "common/policy.h"
 #include "common/loop.h"
 #include "connectd/backoff.h"
 #include "connectd/caps.h"

@@ -16,6 +16,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/notify.h"
+#include "common/policy.h"
 #include "connectd/caps.h"
 #include "connectd/control.h"
 #include "connectd/dial.h"
@@ -133,8 +134,13 @@ load_configuration(struct connectd *c)
 {
 	char err[CONF_ERR_SIZE];
 
-	if (conf_load(&c->conf, c->opt.conf, err) < 0 || policy_load(&c->policy, c->opt.policy, err) < 0)
+	if (conf_load(&c->conf, c->opt.conf, err) < 0)
 		fatal("%s", err);
+	if (policy_open(&c->policy, c->opt.policy, c->opt.check ? geteuid() : policy_owner(c->opt.rundir)) < 0) {
+		if (c->opt.check)
+			fatal("%s", c->policy.problem);
+		log_error("%s; nothing is started until that is put right", c->policy.problem);
+	}
 	if (caps_init(&c->device, c->conf.device_labels, err) < 0)
 		fatal("%s: %s", c->opt.conf, err);
 	check_hub(c);
@@ -181,11 +187,25 @@ world_changed(const char *what, void *ctx)
 	link_wake(&c->link, what);
 }
 
+/* Of what an operator wrote the policy alone is read again in place; no session and no work is touched. */
+static void
+reload(struct connectd *c)
+{
+	if (policy_reload(&c->policy, c->opt.policy, policy_owner(c->opt.rundir)) == 0)
+		log_info("%s has been read again", c->opt.policy);
+	else
+		log_error("%s; what was in force before stays in force", c->policy.problem);
+}
+
 static void
 on_signal(int signo, void *ctx)
 {
 	struct connectd *c = ctx;
 
+	if (signo == SIGHUP) {
+		reload(c);
+		return;
+	}
 	log_info("asked to stop by signal %d", signo);
 	loop_stop(c->loop);
 }
@@ -199,6 +219,7 @@ prepare(struct connectd *c)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	signal(SIGPIPE, SIG_IGN);
 	if (loop_new(&c->loop) < 0 || loop_signals(c->loop, &set, on_signal, c) < 0)
 		fatal("no event loop: %s", strerror(errno));
@@ -213,7 +234,7 @@ prepare(struct connectd *c)
 static void
 enter_sandbox(struct connectd *c)
 {
-	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file);
+	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file, c->opt.policy);
 
 	if (abi < 0)
 		fatal("the sandbox could not be entered: %s", strerror(-abi));

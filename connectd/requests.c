@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "connectd/session.h"
 #include "proto/hub/rfc3339.h"
+#include "proto/hub/start.h"
 
 #define REQUESTS_MAX	1024u
 
@@ -140,11 +141,11 @@ requests_start(struct session *s, const struct cloop_frame *f)
 	char err[208];
 	size_t len = 0;
 	uint32_t ipc_id;
-	enum work_refusal why = cloop_decode_start(f->payload, f->handle, &spec, &len, err);
+	enum work_refusal why = start_decode(f->payload, f->handle, &spec, &len, err);
 
 	if (why == WORK_OK && !s->p.policy->start) {
 		why = WORK_REFUSED_POLICY;
-		snprintf(err, sizeof(err), "policy.conf of this device permits no starts");
+		policy_no_start(s->p.policy, err, sizeof(err));
 	}
 	if (why == WORK_OK && workchan_start(s->p.work, spec, len, &ipc_id) < 0) {
 		why = WORK_REFUSED_START_FAILED;

@@ -7,10 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -46,30 +45,14 @@ static const struct sandbox_rule net_rules[] = {
 	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, FIONBIO) } }, { SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, FIONREAD) } },
 };
 
-/* The directory of a file, or NULL when there is none to allow. */
-static const char *
-directory_of(const char *file, char *buf, size_t size)
-{
-	const char *slash = strrchr(file, '/');
-	size_t len;
-
-	if (slash == NULL)
-		return NULL;
-	len = slash == file ? 1 : (size_t)(slash - file);
-	if (len >= size)
-		return NULL;
-	memcpy(buf, file, len);
-	buf[len] = '\0';
-	return buf;
-}
-
 int
-connectd_sandbox_enter(const char *statedir, const char *token_file)
+connectd_sandbox_enter(const char *statedir, const char *token_file, const char *policy_file)
 {
-	char token[256];
+	char token[256], policy[PATH_MAX];
 	const struct sandbox_path paths[] = {
 		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
 		{ "/etc", SANDBOX_READ },
+		{ sandbox_directory_of(policy_file, policy, sizeof(policy)), SANDBOX_READ },	/* again at a reload */
 		{ "/dev/urandom", SANDBOX_READ | SANDBOX_DEVICE },	/* the resolver's query ids */
 		{ "/run/systemd/resolve", SANDBOX_READ },
 		{ "/run/NetworkManager", SANDBOX_READ },
@@ -78,7 +61,7 @@ connectd_sandbox_enter(const char *statedir, const char *token_file)
 		{ "/usr/share/ca-certificates", SANDBOX_READ },
 		{ "/usr/local/share/ca-certificates", SANDBOX_READ },
 		/* the redeemed token file is removed */
-		{ directory_of(token_file, token, sizeof(token)), SANDBOX_READ | SANDBOX_REMOVE },
+		{ sandbox_directory_of(token_file, token, sizeof(token)), SANDBOX_READ | SANDBOX_REMOVE },
 	};
 	int abi = sandbox_landlock(paths, sizeof(paths) / sizeof(paths[0])), r;
 

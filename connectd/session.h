@@ -16,6 +16,7 @@
 
 #include "common/conf.h"
 #include "common/loop.h"
+#include "common/policy.h"
 #include "connectd/backoff.h"
 #include "connectd/caps.h"
 #include "connectd/cloop.h"

@@ -49,6 +49,9 @@ fill_cause(const struct link *link, struct ctl_connectd_status *st)
 	if (link->cause[0] == '\0' && st->clock_implausible) {
 		snprintf(st->cause, sizeof(st->cause), "clock-implausible");
 		snprintf(st->detail, sizeof(st->detail), "the system clock is before the last time we know; set it");
+	} else if (link->cause[0] == '\0' && link->p.policy->problem[0] != '\0') {
+		snprintf(st->cause, sizeof(st->cause), "policy-bad");
+		snprintf(st->detail, sizeof(st->detail), "%.*s", (int)sizeof(st->detail) - 1, link->p.policy->problem);
 	} else {
 		snprintf(st->cause, sizeof(st->cause), "%s", link->cause);
 		snprintf(st->detail, sizeof(st->detail), "%s", link->detail);

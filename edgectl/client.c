@@ -54,6 +54,24 @@ on_workload(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_policy_key(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct ctl_policy_key key;
+	char value[CTL_POLICY_VALUE_MAX + 1];
+	size_t len = msg->hdr.len - sizeof(key);
+
+	memcpy(&key, msg->data, sizeof(key));
+	memcpy(value, msg->data + sizeof(key), len);
+	value[len] = '\0';
+	if (msg->hdr.id != c->id || c->answered || c->policy_key == NULL || strlen(value) != len ||
+	    !ipc_str_ok(key.section, sizeof(key.section)) || !ipc_str_ok(key.name, sizeof(key.name)))
+		return -EPROTO;
+	c->policy_key(&key, value, c->ctx);
+	return 0;
+}
+
 /* An answer that only carries an error is empty. */
 #define ANSWER(t, size)	{ .type = (t), .states = IPC_ST_OPEN, .max = (size), .handler = on_answer }
 #define HELLO	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
@@ -73,6 +91,10 @@ static const struct ipc_rule rules_workerd[] = {
 	ANSWER(CTL_ANS_LOGS, sizeof(struct ctl_log_data) + CTL_LOG_MAX),
 	ANSWER(CTL_ANS_SIGNAL, sizeof(struct work_answer)),
 	ANSWER(CTL_ANS_DRAIN, sizeof(struct ctl_drain)),
+	ANSWER(CTL_ANS_POLICY, sizeof(struct ctl_policy)),
+	ANSWER(CTL_ANS_POLICY_TEST, sizeof(struct ctl_verdict)),
+	{ .type = CTL_EV_POLICY_KEY, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_policy_key),
+	  .max = sizeof(struct ctl_policy_key) + CTL_POLICY_VALUE_MAX, .handler = on_policy_key },
 	{ .type = CTL_EV_WORKLOAD, .states = IPC_ST_OPEN, .min = sizeof(struct work_workload),
 	  .max = sizeof(struct work_workload), .handler = on_workload },
 };
@@ -117,9 +139,15 @@ client_close(struct client *c)
 void
 client_ask(struct client *c, uint16_t type, const void *data, size_t len)
 {
+	client_ask_fd(c, type, data, len, -1);
+}
+
+void
+client_ask_fd(struct client *c, uint16_t type, const void *data, size_t len, int fd)
+{
 	c->answered = false;
 	if (c->error == 0)
-		c->error = ipc_request(&c->chan, type, data, len, NULL, 0, &c->id);
+		c->error = ipc_request(&c->chan, type, data, len, &fd, fd >= 0 ? 1 : 0, &c->id);
 }
 
 static bool

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/ipc.h"
+#include "proto/ipc/ctl.h"
 #include "proto/ipc/work.h"
 
 #define CLIENT_ANSWER_MS	150	/* for everything a daemon answers from memory: 200 ms with our own start */
@@ -31,6 +32,8 @@ struct client {
 	uint8_t answer[IPC_MAX_CTL];
 	/* May be NULL: a CTL_EV_WORKLOAD of the request under way. */
 	void (*workload)(const struct work_workload *w, void *ctx);
+	/* The same for a CTL_EV_POLICY_KEY; value is NUL-terminated. */
+	void (*policy_key)(const struct ctl_policy_key *key, const char *value, void *ctx);
 	void *ctx;
 	char socket[108];
 	const char *rundir;
@@ -44,6 +47,8 @@ void client_close(struct client *c);
 
 /* Sends a request; nothing happens when the connection has failed already. One at a time. */
 void client_ask(struct client *c, uint16_t type, const void *data, size_t len);
+/* With a descriptor, which stays the caller's; -1 = none. */
+void client_ask_fd(struct client *c, uint16_t type, const void *data, size_t len, int fd);
 
 /* Waits until all have answered or failed, at most ms in all; who has not then gets -ETIMEDOUT. ms < 0: for ever. */
 void client_wait(struct client **clients, size_t n, int64_t ms);

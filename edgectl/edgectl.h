@@ -37,6 +37,7 @@ int cmd_signal(struct edgectl *ctl, int argc, char **argv);
 int cmd_drain(struct edgectl *ctl, int argc, char **argv);
 int cmd_undrain(struct edgectl *ctl, int argc, char **argv);
 int cmd_reconnect(struct edgectl *ctl, int argc, char **argv);
+int cmd_policy(struct edgectl *ctl, int argc, char **argv);
 int cmd_enroll(struct edgectl *ctl, int argc, char **argv);
 int cmd_upgrade(struct edgectl *ctl, int argc, char **argv);
 int cmd_probe(struct edgectl *ctl, int argc, char **argv);

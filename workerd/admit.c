@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "workerd/permit.h"
+
 void
 admit_free(const struct statvfs *st, uint64_t *ret_bytes, uint64_t *ret_inodes)
 {
@@ -14,24 +16,40 @@ admit_free(const struct statvfs *st, uint64_t *ret_bytes, uint64_t *ret_inodes)
 	*ret_inodes = st->f_files == 0 ? UINT64_MAX : st->f_favail > st->f_files ? 0 : st->f_favail;
 }
 
+/* A limit of the start's, or of the policy when the start had none: which it was is told by asked. */
 static enum work_refusal
-check_limits(const struct admit_now *now, const struct work_spec *spec, char error[208])
+check_limits(const struct admit_now *now, const struct work_spec *asked, const struct work_spec *spec, char error[208])
 {
-	const char *name = NULL;
+	const struct {
+		uint64_t limit, asked;
+		uint8_t controller;
+		enum policy_key key;
+	} limits[] = {
+		{ spec->memory_bytes, asked->memory_bytes, LAUNCH_CTL_MEMORY, POLICY_MEMORY },
+		{ spec->pids, asked->pids, LAUNCH_CTL_PIDS, POLICY_PIDS },
+		{ spec->cpu_millis, asked->cpu_millis, LAUNCH_CTL_CPU, POLICY_CPU },
+	};
+	char where[POLICY_WHERE];
 
-	if (spec->memory_bytes != 0 && (now->ready->controllers & LAUNCH_CTL_MEMORY) == 0)
-		name = "memory";
-	else if (spec->pids != 0 && (now->ready->controllers & LAUNCH_CTL_PIDS) == 0)
-		name = "pids";
-	else if (spec->cpu_millis != 0 && (now->ready->controllers & LAUNCH_CTL_CPU) == 0)
-		name = "cpu";
-	if (spec->disk_bytes != 0) {
-		snprintf(error, 208, "resource limit disk: cannot be enforced for a host process");
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		enum policy_key key = limits[i].key;
+
+		if (limits[i].limit == 0 || (now->ready->controllers & limits[i].controller) != 0)
+			continue;
+		if (limits[i].asked == 0 && now->policy->lines[key + 1] != 0)
+			key++;		/* it is the default, not the ceiling */
+		if (limits[i].asked == 0)
+			snprintf(error, 208, "%s: the cgroup controller %s is not delegated on this device, so this limit cannot be "
+			    "kept: delegate it or remove the line", policy_where(now->policy, key, where),
+			    policy_key_info(limits[i].key)->name);
+		else
+			snprintf(error, 208, "resource limit %s: its cgroup controller is not delegated on this device",
+			    policy_key_info(key)->name);
 		return WORK_REFUSED_UNSUPPORTED;
 	}
-	if (name == NULL)
+	if (spec->disk_bytes == 0)
 		return WORK_OK;
-	snprintf(error, 208, "resource limit %s: its cgroup controller is not delegated on this device", name);
+	snprintf(error, 208, "resource limit disk: cannot be enforced for a host process");
 	return WORK_REFUSED_UNSUPPORTED;
 }
 
@@ -39,13 +57,15 @@ static enum work_refusal
 check_room(const struct admit_now *now, char error[208])
 {
 	uint64_t low = now->conf->work_disk_low, inodes = ADMIT_INODES_LOW;
+	char where[POLICY_WHERE];
 
 	if (now->disk_was_low) {
 		low = low > UINT64_MAX - low / 8 ? UINT64_MAX : low + low / 8;
 		inodes += inodes / 8;
 	}
 	if (now->held >= now->slots) {
-		snprintf(error, 208, "all %u slots are in use", now->slots);
+		snprintf(error, 208, "all %u slots are in use%s%s", now->slots, now->slots == now->policy->slots ? ", the most by " :
+		    "", now->slots == now->policy->slots ? policy_where(now->policy, POLICY_SLOTS, where) : "");
 		return WORK_REFUSED_BUSY;
 	}
 	if (now->undelivered >= now->undelivered_max || now->retained > ADMIT_RETAINED_MAX) {
@@ -69,7 +89,7 @@ check_room(const struct admit_now *now, char error[208])
 enum work_refusal
 admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint32_t *ret_flags)
 {
-	uint32_t max = now->policy->max_timeout_s;
+	const struct work_spec asked = *spec;
 	enum work_refusal r;
 
 	*ret_flags = 0;
@@ -79,23 +99,14 @@ admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint
 		snprintf(error, 208, "the device is being drained by its operator");
 		return WORK_REFUSED_BUSY;
 	}
-	if (!now->policy->start) {
-		snprintf(error, 208, "policy.conf: [work] start = no");
-		return WORK_REFUSED_POLICY;
-	}
-	if (max != 0 && spec->timeout_s > max) {
-		snprintf(error, 208, "policy.conf: [work] max-timeout = %u, %u seconds were asked for", max, spec->timeout_s);
-		return WORK_REFUSED_POLICY;
-	}
+	r = permit(now->policy, spec, error);
+	if (r != WORK_OK)
+		return r;
 	if (now->ready->tree == LAUNCH_TREE_NONE && now->conf->work_sandbox == CONF_SANDBOX_REQUIRE) {
 		snprintf(error, 208, "no cgroup is delegated, and no pid namespace can take its place here: a workload could "
 		    "leave processes behind");
 		return WORK_REFUSED_SANDBOX;
 	}
-	r = check_limits(now, spec, error);
-	if (r == WORK_OK)
-		r = check_room(now, error);
-	if (r == WORK_OK && max != 0 && spec->timeout_s == 0)
-		spec->timeout_s = max;
-	return r;
+	r = check_limits(now, &asked, spec, error);
+	return r == WORK_OK ? check_room(now, error) : r;
 }

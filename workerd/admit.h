@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "common/conf.h"
+#include "common/policy.h"
 #include "proto/ipc/launch.h"
 #include "proto/ipc/work.h"
 
@@ -33,7 +34,7 @@ struct admit_now {			/* what the decision is made from */
  */
 void admit_free(const struct statvfs *st, uint64_t *ret_bytes, uint64_t *ret_inodes);
 
-/* The verdict; error[208] and *ret_flags are set with a refusal. Adjusts spec->timeout_s to the policy's default. */
+/* The verdict; error[208] and *ret_flags are set with a refusal. Puts the device's defaults into spec (see permit()). */
 enum work_refusal admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint32_t *ret_flags);
 
 #endif

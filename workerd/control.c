@@ -16,6 +16,7 @@
 #include "proto/ipc/ctl.h"
 #include "version.h"
 #include "workerd/admit.h"
+#include "workerd/ctlpolicy.h"
 #include "workerd/life.h"
 #include "workerd/spill.h"
 
@@ -63,6 +64,9 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	} else if ((w->spool.off && w->conf.work_spool != 0) || w->spool.error != 0) {
 		code = "spool-unwritable";
 		detail = "output cannot be spooled and waits in memory: workerd's log says why";
+	} else if (w->policy.problem[0] != '\0') {
+		code = "policy-bad";
+		detail = w->policy.problem;
 	} else if (w->journal.drain) {
 		code = "draining";
 		detail = "new work is refused until edgectl undrain";
@@ -71,7 +75,7 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 		detail = "no cgroup is delegated, and no pid namespace can take its place here";
 	}
 	snprintf(s->cause, sizeof(s->cause), "%s", code);
-	snprintf(s->detail, sizeof(s->detail), "%s", detail);
+	snprintf(s->detail, sizeof(s->detail), "%.*s", (int)sizeof(s->detail) - 1, detail);
 }
 
 static int
@@ -221,6 +225,8 @@ static const struct ipc_rule rules[] = {
 	{ CTL_REQ_LOGS, IPC_ST_OPEN, 0, 0, SIZE(ctl_logs), on_logs },
 	{ CTL_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ CTL_REQ_DRAIN, IPC_ST_OPEN, 0, 0, SIZE(ctl_drain), on_drain },
+	{ CTL_REQ_POLICY, IPC_ST_OPEN, 0, 0, 0, 0, ctlpolicy_show },
+	{ CTL_REQ_POLICY_TEST, IPC_ST_OPEN, 0, 1, 0, IPC_MAX_CTL, ctlpolicy_test },
 };
 
 static void

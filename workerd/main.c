@@ -52,22 +52,36 @@ static const char help[] = USAGE
     "What runs: edgectl workloads. Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage. More: workerd(8).\n";
 
 struct options {
-	const char *conf, *policy, *statedir;
+	const char *statedir;
 	bool only_check, verbose;
 };
 
 static struct workerd self;
+
+static int
+read_conf(struct conf *conf, char err[CONF_ERR_SIZE])
+{
+	int r = conf_load(conf, self.conf_file, err);
+
+	if (r < 0 || conf->work_root[0] == '/')
+		return r;
+	snprintf(err, CONF_ERR_SIZE, "%s: [work] root must be an absolute path", self.conf_file);
+	return -EINVAL;
+}
 
 static void
 load(const struct options *o)
 {
 	char err[CONF_ERR_SIZE];
 
-	if (conf_load(&self.conf, o->conf, err) < 0 || policy_load(&self.policy, o->policy, err) < 0)
+	if (read_conf(&self.conf, err) < 0)
 		fatal("%s", err);
-	if (self.conf.work_root[0] != '/')
-		fatal("%s: [work] root must be an absolute path", o->conf);
 	log_set_level(o->verbose ? LOG_LEVEL_DEBUG : self.conf.log_level);
+	if (policy_open(&self.policy, self.policy_file, o->only_check ? geteuid() : policy_owner(self.rundir)) == 0)
+		return;
+	if (o->only_check)
+		fatal("%s", self.policy.problem);
+	log_error("%s; nothing is started until that is put right", self.policy.problem);
 }
 
 /* What is told to the hub of this machine, as far as the kernel can be asked before the sandbox closes. */
@@ -79,6 +93,8 @@ find_caps(void)
 
 	self.caps.cpus = cpus > 0 ? (uint32_t)cpus : 1;
 	self.slots = self.conf.work_slots != 0 ? self.conf.work_slots : self.caps.cpus;
+	if (self.policy.slots != 0 && self.slots > self.policy.slots)
+		self.slots = self.policy.slots;
 	self.caps.slots = self.slots;
 	if (sysinfo(&si) == 0)
 		self.caps.memory_kb = (uint64_t)si.totalram * si.mem_unit / 1024;
@@ -121,10 +137,29 @@ open_directories(const char *statedir)
 		log_error("%s/journal: %s: starts are refused until it can be written", statedir, strerror(-r));
 }
 
+/* A new workerd reads what is there now and takes all work back: this one goes when the new one will be able to. */
+static void
+reload(void)
+{
+	static struct conf conf;
+	static struct policy policy;
+
+	if (read_conf(&conf, self.policy.problem) == 0 &&
+	    policy_load(&policy, self.policy_file, policy_owner(self.rundir), self.policy.problem) == 0) {
+		log_info("configuration and policy are read again by a new workerd");
+		loop_stop(self.loop);
+		return;
+	}
+	log_error("%s; what was in force before stays in force", self.policy.problem);
+}
+
 static void
 on_signal(int signo, void *ctx)
 {
-	loop_stop(self.loop);
+	if (signo == SIGHUP)
+		reload();
+	else
+		loop_stop(self.loop);
 }
 
 static void
@@ -137,6 +172,7 @@ open_channels(void)
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
 	if (r == 0)
 		r = loop_signals(self.loop, &mask, on_signal, NULL);
 	if (r == 0 && fstat(LISTENER, &st) == 0 && S_ISSOCK(st.st_mode))
@@ -156,7 +192,6 @@ run(const struct options *o)
 
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
 	if (getrlimit(RLIMIT_NOFILE, &nofile) == 0) {
 		nofile.rlim_cur = nofile.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &nofile);
@@ -168,7 +203,7 @@ run(const struct options *o)
 	open_directories(o->statedir);
 	find_caps();
 	open_channels();
-	r = sandbox_enter(o->statedir);
+	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)
 		fatal("sandbox: %s%s", strerror(-r), r == -EPERM ? " (must not run as root)" : "");
 	if (r == 0)
@@ -181,21 +216,22 @@ run(const struct options *o)
 int
 main(int argc, char **argv)
 {
-	struct options o = { "/etc/edgeward/edgeward.conf", "/etc/edgeward/policy.conf", "/var/lib/edgeward/workerd",
-		false, false };
+	struct options o = { "/var/lib/edgeward/workerd", false, false };
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int opt;
 
 	opterr = 0;
 	self.rundir = "/run/edgeward";
+	self.conf_file = "/etc/edgeward/edgeward.conf";
+	self.policy_file = "/etc/edgeward/policy.conf";
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'h': return fputs(help, stdout) < 0;
 		case 'n': o.only_check = true; break;
 		case 'v': o.verbose = true; break;
 		case 'V': return puts("workerd " EDGEWARD_VERSION) < 0;
-		case 'c': o.conf = optarg; break;
-		case 'p': o.policy = optarg; break;
+		case 'c': self.conf_file = optarg; break;
+		case 'p': self.policy_file = optarg; break;
 		case 'r': self.rundir = optarg; break;
 		case 's': o.statedir = optarg; break;
 		case 'P':	/* the launcher's, who passes on what it was given */

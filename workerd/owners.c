@@ -79,22 +79,40 @@ load(struct owners *o, const struct pool *pool)
 	return r;
 }
 
-int
-owners_claim(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh)
+/* 0: it is that directory's already; 1: it can be given to it. */
+static int
+look(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh, XXH128_canonical_t *ret_name)
 {
 	static const uint8_t nobody[sizeof(o->f.tops[0])];
-	XXH128_canonical_t name;
-	uint8_t was[sizeof(name.digest)];
 	int r = o->loaded ? 0 : load(o, pool);
 
 	if (r < 0 || slot >= POOL_MAX)
 		return r < 0 ? r : -EINVAL;
-	XXH128_canonicalFromHash(&name, XXH3_128bits_withSeed(top, strlen(top), o->f.seed));
-	memcpy(was, o->f.tops[slot], sizeof(was));
-	if (memcmp(was, name.digest, sizeof(was)) == 0)
+	XXH128_canonicalFromHash(ret_name, XXH3_128bits_withSeed(top, strlen(top), o->f.seed));
+	if (memcmp(o->f.tops[slot], ret_name->digest, sizeof(nobody)) == 0)
 		return 0;
-	if (!fresh && memcmp(was, nobody, sizeof(was)) != 0)
-		return -EPERM;
+	return fresh || memcmp(o->f.tops[slot], nobody, sizeof(nobody)) == 0 ? 1 : -EPERM;
+}
+
+int
+owners_check(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh)
+{
+	XXH128_canonical_t name;
+	int r = look(o, pool, slot, top, fresh, &name);
+
+	return r < 0 ? r : 0;
+}
+
+int
+owners_claim(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh)
+{
+	XXH128_canonical_t name;
+	uint8_t was[sizeof(name.digest)];
+	int r = look(o, pool, slot, top, fresh, &name);
+
+	if (r <= 0)
+		return r;
+	memcpy(was, o->f.tops[slot], sizeof(was));
 	memcpy(o->f.tops[slot], name.digest, sizeof(was));
 	o->f.sum = sum_of(&o->f);
 	r = fd_replace_file(o->dirfd, NAME, &o->f, sizeof(o->f), 0600);

@@ -35,4 +35,7 @@ void owners_init(struct owners *o, int dirfd);
  */
 int owners_claim(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh);
 
+/* The same question; nothing is given. */
+int owners_check(struct owners *o, const struct pool *pool, uint32_t slot, const char *top, bool fresh);
+
 #endif

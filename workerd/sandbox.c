@@ -1,5 +1,6 @@
 /*
- * workerd confines itself: no capability, no exec, no fork, no socket but AF_UNIX, and of the file system its state directory.
+ * workerd confines itself: no capability, no exec, no fork, no socket but AF_UNIX, and of the file system its state directory
+ * and, to read, those of its configuration.
  *
  * Who calls: main(), once, before the first record is taken. What is held open by then stays usable: the work root (for
  * fstatvfs and looking up owners; openat2 with O_PATH is not a right Landlock knows), the channels, the journal. On error:
@@ -8,6 +9,7 @@
 #include "workerd/sandbox.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -35,9 +37,15 @@ static const struct sandbox_rule work_rules[] = {
 };
 
 int
-sandbox_enter(const char *statedir)
+sandbox_enter(const char *statedir, const char *conf, const char *policy)
 {
-	const struct sandbox_path paths[] = { { statedir, SANDBOX_READ | SANDBOX_WRITE } };
+	char conf_dir[PATH_MAX], policy_dir[PATH_MAX];
+	const struct sandbox_path paths[] = {
+		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
+		/* root's files, which are checked before a reload */
+		{ sandbox_directory_of(conf, conf_dir, sizeof(conf_dir)), SANDBOX_READ },
+		{ sandbox_directory_of(policy, policy_dir, sizeof(policy_dir)), SANDBOX_READ },
+	};
 	int r = drop_everything(), abi;
 
 	if (r < 0)

@@ -2,7 +2,10 @@
 #ifndef EDGEWARD_WORKERD_SANDBOX_H
 #define EDGEWARD_WORKERD_SANDBOX_H
 
-/* statedir stays writable; nothing else of the file system can be opened. Returns the Landlock ABI in force, -errno. */
-int sandbox_enter(const char *statedir);
+/*
+ * statedir stays writable and the directories of conf and policy readable; nothing else of the file system can be opened.
+ * Returns the Landlock ABI in force, -errno.
+ */
+int sandbox_enter(const char *statedir, const char *conf, const char *policy);
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
@@ -38,15 +39,12 @@ check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint
 	if (fstatvfs(w->ids.root, &st) == 0)
 		admit_free(&st, &now.disk_free, &now.inodes_free);
 	now.disk_was_low = w->disk_was_low;
-	enum work_refusal r = admit(&now, spec, error, ret_flags);
-
-	w->disk_was_low = r == WORK_REFUSED_DISK_LOW;
-	return r;
+	return admit(&now, spec, error, ret_flags);
 }
 
 /* The slot of a directory; somebody who works there already decides. The root itself is slot 0's, and what is made from there. */
 static int
-find_slot(struct workerd *w, const char *top, uint32_t *ret_slot, uint32_t *ret_owner)
+find_slot(struct workerd *w, const char *top, bool claim, uint32_t *ret_slot, uint32_t *ret_owner)
 {
 	const struct pool pool = { .first = w->ids.first, .count = w->ids.count };
 	uint8_t taken[POOL_MAX] = { 0 };
@@ -62,11 +60,13 @@ find_slot(struct workerd *w, const char *top, uint32_t *ret_slot, uint32_t *ret_
 		taken[wl->rec.h->slot % POOL_MAX] = 1;
 	}
 	r = ids_slot(&w->ids, top, taken, ret_slot, ret_owner);
-	return r < 0 || *ret_slot == 0 ? r : owners_claim(&w->owners, &pool, *ret_slot, top, *ret_owner == 0);
+	if (r < 0 || *ret_slot == 0)
+		return r;
+	return (claim ? owners_claim : owners_check)(&w->owners, &pool, *ret_slot, top, *ret_owner == 0);
 }
 
 static enum work_refusal
-choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208])
+choose_dir(struct workerd *w, struct work_spec *spec, bool claim, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208])
 {
 	char path[WORK_DIR_SIZE], quoted[LOG_QUOTE_SIZE];
 	uint32_t owner = 0;
@@ -76,7 +76,7 @@ choose_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], ui
 	if (r == 0)
 		r = ids_top(path, top);
 	if (r == 0)
-		r = find_slot(w, top, ret_slot, &owner);
+		r = find_slot(w, top, claim, ret_slot, &owner);
 	switch (r) {
 	case 0:
 		snprintf(spec->work_dir, sizeof(spec->work_dir), "%s", path);
@@ -195,6 +195,34 @@ launch(struct workload *wl, struct work_spec *spec, uint32_t slot)
 	return r < 0 ? r : launchchan_start(wl, &s, fd);
 }
 
+enum work_refusal
+workload_would_start(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags)
+{
+	char top[IDS_TOP_SIZE] = "";
+	uint32_t slot = 0;
+	enum work_refusal r = check_admission(w, spec, error, ret_flags);
+
+	return r == WORK_OK ? choose_dir(w, spec, false, top, &slot, error) : r;
+}
+
+const uint8_t *
+workload_spec_bytes(struct ipc_msg *msg, uint8_t buf[WORK_SPEC_MAX], size_t *ret_len)
+{
+	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+	ssize_t n;
+
+	*ret_len = msg->hdr.len;
+	if (fd < 0)
+		return msg->data;
+	if (msg->hdr.len != 0 || fd_is_sealed_memfd(fd, WORK_SPEC_MAX, ret_len) != 1) {
+		*ret_len = 0;
+		return buf;
+	}
+	n = pread(fd, buf, *ret_len, 0);
+	*ret_len = n > 0 ? (size_t)n : 0;
+	return buf;
+}
+
 void
 workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 {
@@ -207,8 +235,9 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	if (known(w, spec, id))
 		return;
 	refusal = check_admission(w, spec, error, &flags);
+	w->disk_was_low = refusal == WORK_REFUSED_DISK_LOW;
 	if (refusal == WORK_OK)
-		refusal = choose_dir(w, spec, top, &slot, error);
+		refusal = choose_dir(w, spec, true, top, &slot, error);
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);
 		return;

@@ -11,4 +11,13 @@
  */
 void workload_start(struct workerd *w, struct work_spec *spec, uint32_t id);
 
+/*
+ * What workload_start() would answer to a new handle, by the same checks; nothing is made or noted. error[208] and *ret_flags
+ * as those of an answer. spec gets the device's defaults.
+ */
+enum work_refusal workload_would_start(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags);
+
+/* The bytes of a spec: in the record, or in a sealed memfd that came with it (read into buf). *ret_len 0: neither. */
+const uint8_t *workload_spec_bytes(struct ipc_msg *msg, uint8_t buf[WORK_SPEC_MAX], size_t *ret_len);
+
 #endif

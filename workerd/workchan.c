@@ -9,10 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
-#include "common/fdutil.h"
 #include "common/log.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
@@ -96,32 +93,13 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return r;
 }
 
-/* The bytes of a spec: in the record, or in a sealed memfd that came with it. *ret_len 0: neither. */
-static const uint8_t *
-spec_bytes(struct ipc_msg *msg, uint8_t *buf, size_t *ret_len)
-{
-	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
-	ssize_t n;
-
-	*ret_len = msg->hdr.len;
-	if (fd < 0)
-		return msg->data;
-	if (msg->hdr.len != 0 || fd_is_sealed_memfd(fd, WORK_SPEC_MAX, ret_len) != 1) {
-		*ret_len = 0;
-		return buf;
-	}
-	n = pread(fd, buf, *ret_len, 0);
-	*ret_len = n > 0 ? (size_t)n : 0;
-	return buf;
-}
-
 static int
 on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	static uint8_t buf[WORK_SPEC_MAX];
 	struct work_spec spec = { .argv = argv, .env = env };
 	size_t len;
-	const uint8_t *data = spec_bytes(msg, buf, &len);
+	const uint8_t *data = workload_spec_bytes(msg, buf, &len);
 
 	if (msg->hdr.id == 0)
 		return -EPROTO;

@@ -8,6 +8,7 @@
 #include "common/conf.h"
 #include "common/ipc.h"
 #include "common/loop.h"
+#include "common/policy.h"
 #include "proto/ipc/launch.h"
 #include "proto/ipc/work.h"
 #include "workerd/ids.h"
@@ -33,7 +34,7 @@ struct workerd {
 	struct loop *loop;
 	struct conf conf;
 	struct policy policy;
-	const char *rundir;
+	const char *conf_file, *policy_file, *rundir;
 	uint32_t slots, undelivered_max;
 	struct ids ids;
 	struct owners owners;

@@ -31,6 +31,11 @@ enum ctl_type {
 	CTL_ANS_SIGNAL = 0x0327,	/* struct work_answer */
 	CTL_REQ_DRAIN = 0x0328,		/* struct ctl_drain */
 	CTL_ANS_DRAIN = 0x0329,		/* struct ctl_drain: what holds now, active = workloads still running */
+	CTL_REQ_POLICY = 0x0340,	/* empty */
+	CTL_EV_POLICY_KEY = 0x0342,	/* struct ctl_policy_key + its value */
+	CTL_ANS_POLICY = 0x0341,	/* struct ctl_policy */
+	CTL_REQ_POLICY_TEST = 0x0344,	/* a work_spec, or empty + 1 sealed memfd with one: would it be started? */
+	CTL_ANS_POLICY_TEST = 0x0345,	/* struct ctl_verdict */
 };
 
 #define CTL_LOG_MAX	3968u
@@ -132,6 +137,35 @@ struct ctl_drain {
 	uint32_t active;
 };
 static_assert(sizeof(struct ctl_drain) == 8, "wire size");
+
+#define CTL_POLICY_VALUE_MAX	3072u
+
+struct ctl_policy_key {			/* the value follows, without NUL */
+	uint32_t line;			/* of policy.conf, 0 = the default */
+	uint32_t reserved;
+	char section[16];
+	char name[24];
+};
+static_assert(sizeof(struct ctl_policy_key) == 48, "wire size");
+
+struct ctl_policy {
+	uint32_t denied;		/* 1: problem was there at start: nothing is started */
+	uint32_t reserved;
+	char file[256];
+	char problem[512];		/* why the file as it is now cannot be used; empty = it is in force */
+};
+static_assert(sizeof(struct ctl_policy) == 776, "wire size");
+
+struct ctl_verdict {
+	uint32_t refusal;		/* enum work_refusal */
+	uint32_t timeout_s;		/* what would hold, the device's defaults put in; 0 = none */
+	uint64_t memory_bytes;
+	uint32_t pids, cpu_millis;
+	char program[200];		/* cut, if it is longer */
+	char work_dir[200];
+	char error[208];
+};
+static_assert(sizeof(struct ctl_verdict) == 632, "wire size");
 
 /* Secrets: never logged, wiped after use. */
 struct ctl_enroll {

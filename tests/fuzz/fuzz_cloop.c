@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "connectd/session.h"
+#include "proto/hub/start.h"
 #include "proto/hub/limits.h"
 #include "tests/unit/fake_hubconn.h"
 
@@ -31,7 +32,7 @@ decode(const uint8_t *data, size_t size)
 			abort();
 		return;
 	}
-	if (cloop_decode_start(f.payload, f.handle, &spec, &len, err) == WORK_OK) {
+	if (start_decode(f.payload, f.handle, &spec, &len, err) == WORK_OK) {
 		static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
 		struct work_spec out = { .argv = argv, .env = env };
 

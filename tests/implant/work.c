@@ -12,5 +12,5 @@ implant_enter(struct implant_dirs *dirs, int only_open)
 	dirs->statefd = open(dirs->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dirs->rootfd < 0 || dirs->statefd < 0)
 		return -errno;
-	return only_open ? 0 : sandbox_enter(dirs->state);
+	return only_open ? 0 : sandbox_enter(dirs->state, "/etc/edgeward/edgeward.conf", "/etc/edgeward/policy.conf");
 }

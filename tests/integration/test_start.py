@@ -364,12 +364,12 @@ def test_start_of_nearly_a_mebibyte(device, hub):
 def test_policy_forbids_starts(agent, hub):
     agent(policy={"work": {"start": "no"}})
     run = hub.start("true", refused=True)
-    assert run.answers[0]["type"] == "started" and "policy" in run.refused[1]
+    assert run.answers[0]["type"] == "started" and "policy.conf:2: start = no" in run.refused[1]
     assert run.refused[0] == "policy"
 
 
 def test_policy_bounds_the_time(agent, hub, dialect):
-    agent(policy={"work": {"max-timeout": "1"}})
+    agent(policy={"limits": {"timeout": "1s"}})
     run = hub.finish(hub.start("trap '' TERM; echo up; sleep 1000"), 15)
     status = run.terminal["status"]
     assert run.state in ("killed", "failed") and "time" in status["error"], status

@@ -890,9 +890,9 @@ def test_limits_without_controllers_are_refused_by_name(dev):
 @root
 def test_policy_refuses_with_its_line(device):
     dev = device(policy="[work]\nstart = no\n")
-    assert "[work] start" in dev.start(["true"], expect=workdrv.POLICY)
-    dev = device(policy="[work]\nmax-timeout = 1\n")
-    assert "max-timeout = 1" in dev.start(["true"], timeout=2, expect=workdrv.POLICY)
+    assert "policy:2: start" in dev.start(["true"], expect=workdrv.POLICY)
+    dev = device(policy="[limits]\ntimeout = 1s\n")
+    assert "policy:2: timeout = 1s" in dev.start(["true"], timeout=2, expect=workdrv.POLICY)
     r = dev.run(["sleep", "60"])
     assert r.info["outcome"] == workdrv.TIMEOUT
 

@@ -252,9 +252,9 @@ def check_man(_args):
 def check_man_keys(_args):
     """Every configuration key has its place in a manual page, with its default."""
     bad = []
-    source = read("common/conf.c")
-    for table, page in (("conf_keys", "man/edgeward.conf.5"), ("policy_keys", "man/policy.conf.5")):
-        body = re.search(rf"{table}\[\] = \{{(.*?)^\}};", source, re.S | re.M).group(1)
+    for table, source, page in (("conf_keys", "common/conf.c", "man/edgeward.conf.5"),
+                                ("policy_keys", "common/policy.c", "man/policy.conf.5")):
+        body = re.search(rf"{table}\[\] = \{{(.*?)^\}};", read(source), re.S | re.M).group(1)
         text = read(page) if os.path.exists(os.path.join(TOP, page)) else ""
         keys = re.findall(r'\{ "([^"]+)", "([^"]+)", .*"([^"]*)" \}', body)
         if not keys:

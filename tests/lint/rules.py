@@ -15,7 +15,8 @@ INCLUDES = {
     "workerd/launcher": ["workerd/launcher/", *PROCESS_COMMON],
     "workerd": ["workerd/", *PROCESS_COMMON],
     "connectd": ["connectd/", "common/", "proto/"],
-    "edgectl": ["edgectl/", *PROCESS_COMMON, "proto/release/"],
+    # policy test reads a start as connectd does.
+    "edgectl": ["edgectl/", *PROCESS_COMMON, "proto/release/", "proto/hub/json.h", "proto/hub/start.h"],
     "hub": ["hub/", "common/", "proto/"],
     "packaging": ["packaging/", "common/"],
     "common": ["common/", "proto/ipc/"],

@@ -27,8 +27,8 @@ BROKEN = {
     "headers": ({"hub/a.c": "int x;\n", "hub/b.h": "int x;\n", "privhelper/a.c": "/* Who calls: x */\n"},
                 ["hub/a.c: has no header", "hub/b.h: does not open", 'its head lacks "On error"']),
     "man": ({"man/a.8": ".Dd June 1, 2026\n.Dt A 8\n.Os\n.Sh NAME\n.Nm a\n.Nd b\n.Sh DESCRIPTION\ntrailing space \n"}, ["man/a.8"]),
-    "man-keys": ({"common/conf.c": 'static const struct key conf_keys[] = {\n\t{ "hub", "url", KEY_STR, C(x), 0, 0, NULL, "abc" },\n};\n'
-                  'static const struct key policy_keys[] = {\n\t{ "work", "start", KEY_BOOL, P(x), 0, 0, NULL, "yes" },\n};\n',
+    "man-keys": ({"common/conf.c": 'static const struct key conf_keys[] = {\n\t{ "hub", "url", KEY_STR, C(x), 0, 0, NULL, "abc" },\n};\n',
+                  "common/policy.c": 'static const struct key policy_keys[] = {\n\t{ "work", "start", KEY_BOOL, P(x), 0, 0, NULL, "yes" },\n};\n',
                   "man/policy.conf.5": ".It Cm start\nno default\n"},
                  ["lacks [hub] url", "start does not name its default yes"]),
     "completions": ({"packaging/completions/edgectl": "_edgectl() { COMPREPLY=(status); }\n", "packaging/completions/edgehub": "((\n",

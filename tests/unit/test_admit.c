@@ -10,16 +10,26 @@
 static struct conf conf;
 static struct policy policy;
 static struct launch_ready ready;
+static struct work_str program;
 static struct work_spec spec;
+
+static void
+text_policy(const char *text)
+{
+	char err[KEYFILE_ERR];
+
+	assert_int_equal(policy_parse(&policy, "policy.conf", text, strlen(text), err), 0);
+}
 
 static struct admit_now
 plenty(void)
 {
 	conf.work_disk_low = 64 << 20;
 	conf.work_sandbox = CONF_SANDBOX_REQUIRE;
-	policy = (struct policy){ .start = true };
+	text_policy("");
 	ready = (struct launch_ready){ .tree = LAUNCH_TREE_CGROUP };
-	spec = (struct work_spec){ .timeout_s = 0 };
+	program = (struct work_str){ "/bin/true", 9 };
+	spec = (struct work_spec){ .argc = 1, .argv = &program };
 	return (struct admit_now){ .conf = &conf, .policy = &policy, .ready = &ready, .slots = 2, .undelivered_max = 100,
 		.disk_free = 1ull << 40, .inodes_free = 1 << 20 };
 }
@@ -51,8 +61,8 @@ refusals_have_reasons(void **state)
 	now.draining = true;
 	assert_int_equal(ask(&now, "drain"), WORK_REFUSED_BUSY);
 	now = plenty();
-	policy.start = false;
-	assert_int_equal(ask(&now, "policy.conf: [work] start"), WORK_REFUSED_POLICY);
+	text_policy("[work]\nstart = no\n");
+	assert_int_equal(ask(&now, "policy.conf:2: start = no"), WORK_REFUSED_POLICY);
 	now = plenty();
 	now.undelivered = now.undelivered_max;
 	assert_int_equal(ask(&now, "confirmation"), WORK_REFUSED_MEMORY_LOW);
@@ -113,14 +123,14 @@ timeouts_follow_policy(void **state)
 {
 	struct admit_now now = plenty();
 
-	policy.max_timeout_s = 60;
+	text_policy("[limits]\ntimeout = 60s\n");
 	assert_int_equal(ask(&now, NULL), WORK_OK);
 	assert_int_equal(spec.timeout_s, 60);
 	spec.timeout_s = 30;
 	assert_int_equal(ask(&now, NULL), WORK_OK);
 	assert_int_equal(spec.timeout_s, 30);
 	spec.timeout_s = 61;
-	assert_int_equal(ask(&now, "max-timeout = 60"), WORK_REFUSED_POLICY);
+	assert_int_equal(ask(&now, "policy.conf:2: timeout = 60s; this start asks for 61 s"), WORK_REFUSED_POLICY);
 }
 
 static void

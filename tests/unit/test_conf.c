@@ -100,19 +100,6 @@ lines_and_bytes(void **state)
 	assert_int_equal(conf_load(&conf, "/dev/null", err), -EINVAL);
 }
 
-static void
-policy(void **state)
-{
-	static const char text[] = "[work]\nstart = no\nmax-timeout = 60\n";
-	struct policy p;
-
-	assert_int_equal(policy_load(&p, "/nonexistent/policy.conf", err), 0);
-	assert_true(p.start);
-	assert_int_equal(policy_parse(&p, "p", text, strlen(text), err), 0);
-	assert_false(p.start);
-	assert_int_equal(p.max_timeout_s, 60);
-}
-
 int
 main(void)
 {
@@ -121,7 +108,6 @@ main(void)
 		cmocka_unit_test(errors_name_file_and_line),
 		cmocka_unit_test(b09_times_are_range_checked),
 		cmocka_unit_test(lines_and_bytes),
-		cmocka_unit_test(policy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ on_signal(int signo, void *ctx)
 	int status;
 
 	if (signo == SIGHUP && l->worker > 0) {
-		kill(l->worker, SIGTERM);
+		kill(l->worker, SIGHUP);	/* it looks whether its successor will be able to start, and ends */
 	} else if (signo == SIGTERM || signo == SIGINT) {
 		l->stopping = true;
 		loop_stop(l->loop);

@@ -70,8 +70,11 @@ class Agent:
         self.run = os.path.join(self.dir, "d", "run")
         self.state = os.path.join(self.dir, "d", "state")
         self.root = os.path.join(self.dir, "work")
-        self.conf_file = os.path.join(self.dir, "edgeward.conf")
-        self.policy_file = os.path.join(self.dir, "policy.conf")
+        # Both daemons may read this directory: it holds nothing else.
+        os.mkdir(os.path.join(self.dir, "etc"))
+        os.chmod(os.path.join(self.dir, "etc"), 0o755)
+        self.conf_file = os.path.join(self.dir, "etc", "edgeward.conf")
+        self.policy_file = os.path.join(self.dir, "etc", "policy.conf")
         self.token_file = os.path.join(self.dir, "token", "token")
         self.conf = {"hub": {}, "link": dict(LINK), "device": {"name": name},
                      "work": {"root": self.root, "slots": 8, "disk-low": "1M"}, "log": {"level": "debug"}}

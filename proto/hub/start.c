@@ -3,27 +3,24 @@
  * refused by name: a refusal is always better than a downgrade (cloop.md part A). Hints that execute nothing (harness,
  * image in host mode, labels, the list of secrets without values) are read past.
  */
-#include <errno.h>
+#include "proto/hub/start.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cleanup.h"
-#include "connectd/cloop.h"
-
-#define ERR_SIZE	208
 #define SPEC_OVERHEAD	2048	/* numbers, handle and work_dir of an encoded spec */
 #define MINUTES_MAX	(366 * 24 * 60)
 
 static enum work_refusal
-refuse(enum work_refusal why, char err[ERR_SIZE], const char *text)
+refuse(enum work_refusal why, char err[START_ERROR], const char *text)
 {
-	snprintf(err, ERR_SIZE, "%s", text);
+	snprintf(err, START_ERROR, "%s", text);
 	return why;
 }
 
 static enum work_refusal
-malformed(char err[ERR_SIZE], const char *text)
+malformed(char err[START_ERROR], const char *text)
 {
 	return refuse(WORK_REFUSED_BAD_SPEC, err, text);
 }
@@ -84,7 +81,7 @@ asks_firewall(const struct json *spec, const char *key)
 }
 
 static enum work_refusal
-check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char err[ERR_SIZE])
+check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char err[START_ERROR])
 {
 	for (size_t i = 0; i < n; i++)
 		if (asks(obj, wishes[i].key))
@@ -109,7 +106,7 @@ one_of(const struct json *obj, const char *key, const char *const *names)
 }
 
 static enum work_refusal
-check_modes(const struct json *payload, const struct json *spec, char err[ERR_SIZE])
+check_modes(const struct json *payload, const struct json *spec, char err[START_ERROR])
 {
 	static const char *const sandboxes[] = { "", "host", NULL };
 	static const char *const workspaces[] = { "", "none", "executor", NULL };
@@ -183,7 +180,7 @@ blank(const struct work_str *s)
 }
 
 static enum work_refusal
-take_spec(const struct json *spec, const char *handle, struct work_spec *out, char err[ERR_SIZE])
+take_spec(const struct json *spec, const char *handle, struct work_spec *out, char err[START_ERROR])
 {
 	const struct json *argv = json_get(spec, "argv"), *env = json_get(spec, "env"), *dir = json_get(spec, "work_dir");
 
@@ -201,10 +198,10 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 }
 
 static enum work_refusal
-encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[ERR_SIZE])
+encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[START_ERROR])
 {
 	size_t size = SPEC_OVERHEAD;
-	_cleanup_free_ uint8_t *buf = NULL;
+	uint8_t *buf;
 
 	for (uint32_t i = 0; i < spec->argc; i++)
 		size += 4 + spec->argv[i].len;
@@ -215,15 +212,17 @@ encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char e
 	buf = malloc(size);
 	if (buf == NULL)
 		return refuse(WORK_REFUSED_MEMORY_LOW, err, "the agent is out of memory");
-	if (work_spec_encode(spec, buf, size, ret_len) < 0)
+	if (work_spec_encode(spec, buf, size, ret_len) < 0) {
+		free(buf);
 		return malformed(err, "env must be a list of strings of the form NAME=VALUE");
-	*ret_spec = take_ptr(&buf);
+	}
+	*ret_spec = buf;
 	return WORK_OK;
 }
 
 enum work_refusal
-cloop_decode_start(const struct json *payload, const char *handle, uint8_t **ret_spec, size_t *ret_len,
-    char err[ERR_SIZE])
+start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec, size_t *ret_len,
+    char err[START_ERROR])
 {
 	/* Views only; touched as far as the longest list so far. */
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];

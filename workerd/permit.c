@@ -1,0 +1,124 @@
+#include "workerd/permit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+
+__attribute__((format(printf, 4, 5))) static enum work_refusal
+refuse(const struct policy *policy, enum policy_key key, char error[PERMIT_ERROR], const char *fmt, ...)
+{
+	char where[POLICY_WHERE], text[PERMIT_ERROR];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	snprintf(error, PERMIT_ERROR, "%s%.*s", policy_where(policy, key, where), PERMIT_ERROR - POLICY_WHERE, text);
+	return WORK_REFUSED_POLICY;
+}
+
+/* The item whose last component is the name; a name without a slash means that program and no other of its name. */
+static const char *
+by_name(const struct keyfile_list *list, const struct work_str *name)
+{
+	for (const char *item = NULL; (item = keyfile_list_next(list, item)) != NULL;) {
+		const char *last = strrchr(item, '/') + 1;
+
+		if (strlen(last) == name->len && memcmp(last, name->s, name->len) == 0)
+			return item;
+	}
+	return NULL;
+}
+
+static enum work_refusal
+check_program(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	const struct keyfile_list *list = &policy->programs;
+	struct work_str *program = &spec->argv[0];
+	char quoted[LOG_QUOTE_SIZE];
+	const char *item;
+
+	if (list->word == POLICY_WORD)
+		return WORK_OK;
+	if (memchr(program->s, '/', program->len) != NULL) {
+		if (keyfile_list_has(list, program->s, program->len))
+			return WORK_OK;
+	} else if ((item = by_name(list, program)) != NULL) {
+		*program = (struct work_str){ item, strlen(item) };
+		return WORK_OK;
+	}
+	return refuse(policy, POLICY_PROGRAMS, error, ": %s is not in the list; name one that is, or have it added there",
+	    log_quote(quoted, sizeof(quoted), program->s, program->len));
+}
+
+static enum work_refusal
+check_environment(const struct policy *policy, const struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	uint64_t size = 0;
+
+	for (uint32_t i = 0; i < spec->envc; i++)
+		size += spec->env[i].len + 1;
+	if (size <= policy->environment)
+		return WORK_OK;
+	return refuse(policy, POLICY_ENVIRONMENT, error, " = %llu bytes; the environment of this start has %llu",
+	    (unsigned long long)policy->environment, (unsigned long long)size);
+}
+
+/* One limit: what is asked must not be above the ceiling; what is not asked is the default, or else the ceiling. */
+static enum work_refusal
+bound(const struct policy *policy, enum policy_key key, uint64_t ceiling, uint64_t def, uint64_t *asked, char error[PERMIT_ERROR])
+{
+	char value[32];
+
+	if (*asked == 0) {
+		*asked = def != 0 ? def : ceiling;
+		return WORK_OK;
+	}
+	if (ceiling == 0 || *asked <= ceiling)
+		return WORK_OK;
+	policy_value(policy, key, value, sizeof(value));
+	return refuse(policy, key, error, " = %s; this start asks for %llu%s, ask for no more than the device gives", value,
+	    (unsigned long long)(key == POLICY_MEMORY ? *asked >> 20 : *asked),
+	    key == POLICY_MEMORY ? " MiB" : key == POLICY_TIMEOUT ? " s" : "");
+}
+
+static enum work_refusal
+check_limits(const struct policy *p, struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	uint64_t pids = spec->pids, cpu = spec->cpu_millis, timeout = spec->timeout_s;
+	/* Rounded down: what a start may ask for is in seconds. */
+	uint64_t most = (uint64_t)p->timeout / 1000, def = (uint64_t)p->timeout_default / 1000;
+	enum work_refusal r = bound(p, POLICY_MEMORY, p->memory, p->memory_default, &spec->memory_bytes, error);
+
+	if (r == WORK_OK)
+		r = bound(p, POLICY_PIDS, p->pids, p->pids_default, &pids, error);
+	if (r == WORK_OK)
+		r = bound(p, POLICY_CPU, p->cpu, p->cpu_default, &cpu, error);
+	if (r == WORK_OK)
+		r = bound(p, POLICY_TIMEOUT, most, def, &timeout, error);
+	spec->pids = (uint32_t)pids;
+	spec->cpu_millis = (uint32_t)cpu;
+	spec->timeout_s = (uint32_t)timeout;
+	return r;
+}
+
+enum work_refusal
+permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	enum work_refusal r;
+
+	error[0] = '\0';
+	if (!policy->start) {
+		policy_no_start(policy, error, PERMIT_ERROR);
+		return WORK_REFUSED_POLICY;
+	}
+	/* Every workload of this version has the host's network: less cannot be given, so nothing is. */
+	if (policy->network != POLICY_NETWORK_HOST)
+		return refuse(policy, POLICY_NETWORK, error, ": this version can only start work with the host's network");
+	r = check_program(policy, spec, error);
+	if (r == WORK_OK)
+		r = check_environment(policy, spec, error);
+	return r == WORK_OK ? check_limits(policy, spec, error) : r;
+}
