@@ -139,6 +139,15 @@ outcome_name(const struct work_workload *wl)
 	return names[wl->outcome];
 }
 
+static const char *
+limit_name(const struct work_workload *wl)
+{
+	static const char *const names[] = { [WORK_LIMIT_MEMORY] = "memory", [WORK_LIMIT_PIDS] = "pids",
+		[WORK_LIMIT_CPU] = "cpu", [WORK_LIMIT_OUTPUT] = "output" };
+
+	return names[wl->limit];
+}
+
 static void
 put_usage(struct json_w *w, const struct work_workload *wl)
 {
@@ -197,8 +206,8 @@ cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, b
 		put_error(w, wl, s.by_signal);
 		if (extended) {
 			json_w_str(w, "outcome", outcome_name(wl));
-			if (wl->outcome == WORK_OUTCOME_LIMIT)	/* the kernel kills for no other one */
-				json_w_str(w, "limit", "memory");
+			if (wl->limit != WORK_LIMIT_NONE)
+				json_w_str(w, "limit", limit_name(wl));
 			if (wl->term_signal > 0)
 				json_w_int(w, "signal", wl->term_signal);
 			put_usage(w, wl);

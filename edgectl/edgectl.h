@@ -82,6 +82,7 @@ const char *name_of_link(uint32_t link);
 const char *name_of_dialect(uint32_t dialect);
 const char *name_of_state(uint32_t state);
 const char *name_of_outcome(uint32_t outcome);
+const char *name_of_limit(uint32_t limit);
 const char *name_of_refusal(uint32_t refusal);
 const char *name_of_gap(uint32_t reason);
 const char *name_of_cgroup(uint32_t cgroup);

@@ -51,6 +51,17 @@ name_of_outcome(uint32_t outcome)
 }
 
 const char *
+name_of_limit(uint32_t limit)
+{
+	static const char *const names[] = {
+		[WORK_LIMIT_NONE] = "none", [WORK_LIMIT_MEMORY] = "memory", [WORK_LIMIT_PIDS] = "pids", [WORK_LIMIT_CPU] = "cpu",
+		[WORK_LIMIT_OUTPUT] = "output",
+	};
+
+	return LOOK_UP(names, limit);
+}
+
+const char *
 name_of_refusal(uint32_t refusal)
 {
 	static const char *const names[] = {

@@ -51,6 +51,7 @@ json_workload(yajl_gen g, const struct work_workload *w)
 	json_str(g, "handle", w->handle);
 	json_str(g, "state", name_of_state(w->state));
 	json_str(g, "outcome", name_of_outcome(w->outcome));
+	json_str(g, "limit", name_of_limit(w->limit));
 	json_int(g, "pid", w->pid);
 	json_int(g, "exit_code", w->exit_code);
 	json_int(g, "term_signal", w->term_signal);

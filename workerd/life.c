@@ -66,8 +66,33 @@ outcome_from_status(struct workload *wl, int wstatus)
 	}
 	wl->info.term_signal = WTERMSIG(wstatus);
 	wl->info.outcome = (flags & RECORD_F_TIMEOUT) != 0 ? WORK_OUTCOME_TIMEOUT :
+	    (flags & RECORD_F_LIMIT) != 0 ? WORK_OUTCOME_LIMIT :
 	    (flags & RECORD_F_CANCEL) != 0 ? WORK_OUTCOME_CANCELLED :
 	    wl->end.oom_kills > 0 && wl->info.term_signal == SIGKILL ? WORK_OUTCOME_LIMIT : WORK_OUTCOME_SIGNALLED;
+}
+
+/* Which limit it was; one that was met and ended nothing is told, too, because it explains the exit code. */
+static void
+explain_limit(struct workload *wl)
+{
+	const struct record_head *h = wl->rec.h;
+	char *text = wl->info.error;
+	size_t size = sizeof(wl->info.error);
+
+	if (wl->info.outcome == WORK_OUTCOME_LIMIT) {
+		wl->info.limit = h != NULL && (h->flags & RECORD_F_LIMIT) != 0 ? WORK_LIMIT_OUTPUT : WORK_LIMIT_MEMORY;
+		if (wl->info.limit == WORK_LIMIT_OUTPUT)
+			snprintf(text, size, "ended at its limit of %llu bytes of output; write less, or have [limits] output raised",
+			    (unsigned long long)h->output_max);
+		else
+			snprintf(text, size, "ended at its limit of memory (%u processes killed); ask for more memory_mb", wl->end.oom_kills);
+	} else if (text[0] != '\0' || (wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0)) {
+		return;
+	} else if (wl->end.pids_max > 0) {
+		snprintf(text, size, "its limit of processes kept it from starting another %u times; ask for more pids", wl->end.pids_max);
+	} else if (wl->end.oom_kills > 0) {
+		snprintf(text, size, "its limit of memory ended %u of its processes; ask for more memory_mb", wl->end.oom_kills);
+	}
 }
 
 static void
@@ -91,7 +116,7 @@ set_outcome(struct workload *wl)
 		record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_EXITED) != 0) {
 		outcome_from_status(wl, rep.exited.wstatus);
-	} else if (h != NULL && (h->flags & (RECORD_F_TIMEOUT | RECORD_F_CANCEL)) != 0) {
+	} else if (h != NULL && (h->flags & (RECORD_F_TIMEOUT | RECORD_F_CANCEL | RECORD_F_LIMIT)) != 0) {
 		outcome_from_status(wl, SIGKILL);
 	} else if (wl->end.oom_kills > 0) {
 		wl->info.outcome = WORK_OUTCOME_LIMIT;
@@ -103,6 +128,7 @@ set_outcome(struct workload *wl)
 		else if (wl->info.error[0] == '\0')
 			snprintf(wl->info.error, sizeof(wl->info.error), "its init process ended without a report");
 	}
+	explain_limit(wl);
 	if (h != NULL && h->finished_at == 0)
 		h->finished_at = rep.exited.finished_at > 0 ? rep.exited.finished_at : monotime_wall_ns();
 	wl->info.finished_at = h != NULL ? h->finished_at : monotime_wall_ns();
@@ -213,6 +239,8 @@ mark(struct workload *wl, unsigned actions, int signo)
 		h->flags |= RECORD_F_CANCEL;
 	if ((actions & ACT_MARK_TIMEOUT) != 0)
 		h->flags |= RECORD_F_TIMEOUT;
+	if ((actions & ACT_MARK_LIMIT) != 0)
+		h->flags |= RECORD_F_LIMIT;
 	if ((actions & ACT_REMEMBER) != 0 && h->pending_signal != SIGKILL)
 		h->pending_signal = signo;
 	if ((actions & ACT_MARK_DISOWN) != 0 && (h->flags & RECORD_F_DISOWNED) == 0) {

@@ -107,6 +107,16 @@ watch(struct workload *wl)
 		output_close(wl);
 }
 
+/* What was written beyond it by then is kept: nobody is told less than there was. */
+static void
+check_limit(struct workload *wl)
+{
+	const struct record_head *h = wl->rec.h;
+
+	if (h->output_max != 0 && h->head > h->output_max && (h->flags & RECORD_F_LIMIT) == 0)
+		workload_event(wl, EV_LIMIT);
+}
+
 /* Reads, sends, and decides when to look again. hup: nobody can write any more. */
 static void
 turn(struct workload *wl, bool hup)
@@ -123,6 +133,7 @@ turn(struct workload *wl, bool hup)
 	if (got > 0) {
 		output_send(wl);
 		control_output(wl);
+		check_limit(wl);
 	}
 	if (drained(wl)) {
 		workload_event(wl, EV_DRAINED);

@@ -26,6 +26,7 @@
 #define RECORD_F_DISOWNED	0x04u
 #define RECORD_F_FINAL		0x08u	/* the output is complete: head is the total */
 #define RECORD_F_NO_DIGEST	0x10u	/* the digest could not be carried over */
+#define RECORD_F_LIMIT		0x40u	/* it wrote more than output_max */
 #define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
 
 struct record_digest {
@@ -58,6 +59,7 @@ struct record_head {
 	struct record_digest digest[2];
 	/* since the spool; 0 in a record of before, too */
 	uint32_t hole, reserved;	/* enum work_gap_reason of bytes below tail that are nowhere; 0 = memory */
+	uint64_t output_max;		/* bytes of output it may write, 0 = any; zero in a record of before, too */
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 

@@ -189,6 +189,7 @@ launch(struct workload *wl, struct work_spec *spec, uint32_t slot)
 		return r;
 	wl->rec.h->slot = slot;
 	wl->rec.h->timeout_s = spec->timeout_s;
+	wl->rec.h->output_max = wl->w->policy.output;
 	wl->rec.h->accepted_at = monotime_wall_ns();
 	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
 	r = life_journal(wl, JOURNAL_STARTED);

@@ -5,10 +5,11 @@
 	ROW(EV_SIGNAL, s, ACT_CANCEL | (soft)),				\
 	ROW(EV_KILL, s, ACT_CANCEL | (hard)),				\
 	ROW(EV_TIMEOUT, s, ACT_MARK_TIMEOUT | (hard)),			\
+	ROW(EV_LIMIT, s, ACT_MARK_LIMIT | (hard)),			\
 	ROW(EV_DISOWN, s, ACT_MARK_DISOWN | ACT_CANCEL | (soft)),	\
 	ROW(EV_GRACE, s, hard)
 
-#define IGNORED(s)	ROW(EV_SIGNAL, s, 0), ROW(EV_KILL, s, 0), ROW(EV_TIMEOUT, s, 0)
+#define IGNORED(s)	ROW(EV_SIGNAL, s, 0), ROW(EV_KILL, s, 0), ROW(EV_TIMEOUT, s, 0), ROW(EV_LIMIT, s, 0)
 
 static const struct step table[STATES][EVENTS] = {
 	[ST_ACCEPTED] = {

@@ -27,6 +27,7 @@ enum event {
 	EV_SIGNAL,	/* INT or TERM was asked for */
 	EV_KILL,
 	EV_TIMEOUT,
+	EV_LIMIT,	/* it has written more than it may */
 	EV_DISOWN,	/* the hub does not know it */
 	EV_GRACE,	/* the time after a disown is over */
 	EV_DELIVERED,	/* the hub has the terminal status */
@@ -46,6 +47,7 @@ enum event {
 #define ACT_FINISH	0x0400u	/* outcome, journal, tell */
 #define ACT_FORGET	0x0800u
 #define ACT_BAD		0x1000u	/* the launcher cannot have said that */
+#define ACT_MARK_LIMIT	0x2000u
 
 struct step {
 	uint16_t next;		/* enum state */

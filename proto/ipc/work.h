@@ -77,6 +77,15 @@ enum work_refusal {
 	WORK_REFUSED_UNKNOWN_HANDLE = 10,
 };
 
+/* Which limit ended a workload whose outcome is LIMIT. */
+enum work_limit {
+	WORK_LIMIT_NONE = 0,
+	WORK_LIMIT_MEMORY = 1,
+	WORK_LIMIT_PIDS = 2,
+	WORK_LIMIT_CPU = 3,
+	WORK_LIMIT_OUTPUT = 4,
+};
+
 enum work_gap_reason {		/* the wire values of edgeward.1's GAP frame */
 	WORK_GAP_MEMORY = 1,
 	WORK_GAP_SPOOL = 2,
@@ -106,7 +115,7 @@ struct work_workload {
 	uint8_t state;			/* enum work_state */
 	uint8_t outcome;		/* enum work_outcome; NONE unless state is ENDED */
 	uint8_t flags;			/* WORK_F_* */
-	uint8_t reserved;
+	uint8_t limit;			/* enum work_limit; NONE unless outcome is LIMIT */
 	int32_t pid;			/* of the main process, 0 = none yet */
 	int32_t exit_code;		/* EXITED only */
 	int32_t term_signal;		/* SIGNALLED, CANCELLED, TIMEOUT: the signal, 0 = exited on its own */

@@ -270,3 +270,31 @@ def test_who_may_ask(device):
         pytest.skip("skipped: needs root to become somebody else")
     assert device.ctl("policy", user=(device.pool[0], device.pool_gid, [])).rc == 5
     assert device.ctl("policy", user=(device.pool[0], device.pool_gid, [device.operator_gid])).rc == 0
+
+
+def test_output_ends_at_its_ceiling(agent, hub, dialect):
+    """The limit is named, what was written by then is all there, and less than that is nobody's business."""
+    agent(policy={"limits": {"output": "100K"}})
+    run = hub.finish(hub.start("head -c 102400 /dev/zero; exit 3"))
+    assert (run.state, run.exit_code, run.log.received) == ("exited", 3, 102400)
+    run = hub.finish(hub.start("yes; exit 4"), 20)
+    status = run.terminal["status"]
+    assert run.state == "killed" and "102400 bytes of output" in status["error"], status
+    assert run.terminal["final_offset"] == run.log.received > 102400
+    if dialect == "edgeward":
+        assert (status["outcome"], status["limit"]) == ("limit", "output")
+
+
+def test_a_ceiling_of_output_is_of_the_start_and_outlives_workerd(agent, hub):
+    """What a reload lowers is for what comes; a workerd that was killed remembers what a workload was given."""
+    a = agent(policy={"limits": {"output": "1M"}})
+    hub.b.edgeward = True
+    run = hub.start("echo up; while [ ! -e go ]; do sleep 0.05; done; exec yes", work_dir="w")
+    hub.wait("up", lambda: run.log.received >= 3, 10)
+    rewrite(a, "[limits]\noutput = 4K\n")
+    a.restarted("workerd", a.kill9("workerd"))
+    wait_for(lambda: a.ctl("policy").rc == 0, 10, "workerd answers")
+    assert line(a, "limits", "output") == (["4K"], 2)
+    hub.finish(hub.start("touch go", work_dir="w"))
+    hub.finish(run, 30)
+    assert "1048576 bytes of output" in run.terminal["status"]["error"]

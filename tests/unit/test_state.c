@@ -46,7 +46,7 @@ terminal_means_terminal(void **state)
 static void
 a_stop_is_never_lost(void **state)
 {
-	static const enum event stops[] = { EV_SIGNAL, EV_KILL, EV_TIMEOUT, EV_DISOWN };
+	static const enum event stops[] = { EV_SIGNAL, EV_KILL, EV_TIMEOUT, EV_LIMIT, EV_DISOWN };
 
 	for (size_t i = 0; i < COUNT(stops); i++)
 		for (int s = ST_ACCEPTED; s <= ST_RUNNING; s++)
@@ -79,6 +79,7 @@ possible(const struct model *m, enum event e)
 	case EV_SIGNAL:
 	case EV_KILL:
 	case EV_TIMEOUT:
+	case EV_LIMIT:
 	case EV_DISOWN:
 	case EV_GRACE:
 	case EV_DELIVERED:
