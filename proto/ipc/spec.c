@@ -1,0 +1,105 @@
+#include "proto/ipc/spec.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "proto/ipc/wire.h"
+
+static bool
+str_ok(const struct work_str *s)
+{
+	return s->s != NULL && memchr(s->s, '\0', s->len) == NULL;
+}
+
+static bool
+env_ok(const struct work_str *s)
+{
+	const char *eq = str_ok(s) ? memchr(s->s, '=', s->len) : NULL;
+
+	return eq != NULL && eq != s->s;
+}
+
+static bool
+spec_ok(const struct work_spec *spec)
+{
+	if (!handle_ok(spec->handle) || spec->argc < 1 || spec->argc > WORK_ARGV_MAX ||
+	    spec->envc > WORK_ENV_MAX || spec->argv[0].len == 0 || (!spec->env_given && spec->envc != 0))
+		return false;
+	for (uint32_t i = 0; i < spec->argc; i++)
+		if (!str_ok(&spec->argv[i]))
+			return false;
+	for (uint32_t i = 0; i < spec->envc; i++)
+		if (!env_ok(&spec->env[i]))
+			return false;
+	return true;
+}
+
+int
+work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *ret_len)
+{
+	struct wire_w w;
+
+	if (!spec_ok(spec))
+		return -EINVAL;
+	wire_w_init(&w, buf, size);
+	wire_put_str(&w, spec->handle);
+	wire_put_str(&w, spec->work_dir);
+	wire_put_u32(&w, spec->timeout_s);
+	wire_put_u32(&w, spec->cpu_millis);
+	wire_put_u64(&w, spec->memory_bytes);
+	wire_put_u64(&w, spec->disk_bytes);
+	wire_put_u32(&w, spec->pids);
+	wire_put_u8(&w, spec->env_given);
+	wire_put_u32(&w, spec->argc);
+	for (uint32_t i = 0; i < spec->argc; i++)
+		wire_put_bytes(&w, spec->argv[i].s, spec->argv[i].len);
+	wire_put_u32(&w, spec->envc);
+	for (uint32_t i = 0; i < spec->envc; i++)
+		wire_put_bytes(&w, spec->env[i].s, spec->env[i].len);
+	return wire_w_done(&w, ret_len);
+}
+
+static void
+get_list(struct wire_r *r, struct work_str *list, uint32_t max, uint32_t *ret_n)
+{
+	uint32_t n = wire_u32(r);
+
+	if (n > max)
+		r->err = -EBADMSG;
+	*ret_n = r->err == 0 ? n : 0;
+	for (uint32_t i = 0; i < *ret_n; i++)
+		list[i].s = (const char *)wire_bytes(r, &list[i].len);
+}
+
+int
+work_spec_decode(struct work_spec *spec, const void *data, size_t len)
+{
+	struct wire_r r;
+	uint8_t given;
+
+	wire_r_init(&r, data, len);
+	wire_str(&r, spec->handle, sizeof(spec->handle));
+	wire_str(&r, spec->work_dir, sizeof(spec->work_dir));
+	spec->timeout_s = wire_u32(&r);
+	spec->cpu_millis = wire_u32(&r);
+	spec->memory_bytes = wire_u64(&r);
+	spec->disk_bytes = wire_u64(&r);
+	spec->pids = wire_u32(&r);
+	given = wire_u8(&r);
+	spec->env_given = given == 1;
+	get_list(&r, spec->argv, WORK_ARGV_MAX, &spec->argc);
+	get_list(&r, spec->env, WORK_ENV_MAX, &spec->envc);
+	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))
+		return -EBADMSG;
+	return 0;
+}
+
+void
+work_spec_strings(const struct work_str *from, uint32_t n, char *data, char **list)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		list[i] = data + (from[i].s - data);	/* from[i].s without its const */
+		list[i][from[i].len] = '\0';
+	}
+	list[n] = NULL;
+}

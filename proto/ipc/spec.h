@@ -1,0 +1,54 @@
+/* The specification of a workload: what START carries from connectd to workerd, and workerd gives workinit. */
+#ifndef EDGEWARD_PROTO_SPEC_H
+#define EDGEWARD_PROTO_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/ipc/names.h"
+
+#define WORK_ARGV_MAX	4096		/* strings */
+#define WORK_ENV_MAX	4096
+#define WORK_SPEC_MAX	(1u << 20)	/* bytes of an encoded spec */
+#define WORK_DIR_SIZE	1024
+
+struct work_str {		/* a view into the encoded spec, not NUL-terminated, holds no NUL */
+	const char *s;
+	size_t len;
+};
+
+/*
+ * A decoded spec. Strings are views into the encoded bytes. Limits of 0 mean none. env_given distinguishes "no
+ * environment was sent" (the device's default) from an empty list.
+ */
+struct work_spec {
+	char handle[HANDLE_SIZE];
+	char work_dir[WORK_DIR_SIZE];	/* as the hub sent it: relative, absolute or "" */
+	uint32_t timeout_s;		/* 0 = none */
+	bool env_given;
+	uint32_t cpu_millis;
+	uint64_t memory_bytes, disk_bytes;
+	uint32_t pids;
+	uint32_t argc, envc;
+	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
+};
+
+/* Encodes into buf. Returns 0 and the length, -ENOSPC, or -EINVAL when the spec breaks a limit. */
+int work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *ret_len);
+
+/*
+ * Decodes and bounds. spec->argv and spec->env must point to WORK_ARGV_MAX and WORK_ENV_MAX entries.
+ * Returns 0 or -EBADMSG; never reads beyond len. Refuses: a bad handle, argc 0, an empty argv[0], an env entry without
+ * '=' or with an empty name, NUL anywhere, trailing bytes.
+ */
+int work_spec_decode(struct work_spec *spec, const void *data, size_t len);
+
+/*
+ * argv or env of a decoded spec as the NULL-terminated list that execve wants; list has n + 1 entries. Writes a NUL behind
+ * each string, into the decoded bytes (over the length of the next one) and one byte beyond them, so the buffer must have
+ * that byte. Once only, after decoding.
+ */
+void work_spec_strings(const struct work_str *from, uint32_t n, char *data, char **list);
+
+#endif
