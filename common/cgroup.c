@@ -18,6 +18,7 @@
 #define NFTW_FDS	8
 #define LINE_SIZE	4096
 #define RETRY_US	10000
+#define RUSAGE_BLOCK	512	/* getrusage(2) counts in these */
 
 int
 cgroup_own(char *path, size_t size)
@@ -72,6 +73,23 @@ cgroup_read(int dirfd, const char *file, const char *key)
 		return number != NULL && parse_u64(number, 0, UINT64_MAX, &v) == 0 ? v : 0;
 	}
 	return 0;
+}
+
+uint64_t
+cgroup_sum(int dirfd, const char *file, const char *key)
+{
+	_cleanup_close_ int fd = openat(dirfd, file, O_RDONLY | O_CLOEXEC);
+	char buf[LINE_SIZE], *p = buf, *word;
+	ssize_t n = fd >= 0 ? read(fd, buf, sizeof(buf) - 1) : 0;
+	size_t len = strlen(key);
+	uint64_t v, sum = 0;
+
+	buf[n > 0 ? n : 0] = '\0';
+	while ((word = strsep(&p, " \n")) != NULL)
+		if (strncmp(word, key, len) == 0 && parse_u64(word + len, 0, UINT64_MAX, &v) == 0 &&
+		    __builtin_add_overflow(sum, v, &sum))
+			sum = UINT64_MAX;
+	return sum;
 }
 
 static int
@@ -162,6 +180,8 @@ cgroup_usage(int dirfd, const struct rusage *ru, struct cgroup_usage *ret_usage)
 	if (dirfd >= 0)
 		u = (struct cgroup_usage){ .cpu_ms = cgroup_read(dirfd, "cpu.stat", "usage_usec") / 1000,
 			.mem_peak_kb = cgroup_read(dirfd, "memory.peak", NULL) / 1024,
+			.io_read = cgroup_sum(dirfd, "io.stat", "rbytes="),
+			.io_write = cgroup_sum(dirfd, "io.stat", "wbytes="),
 			.oom_kills = (uint32_t)cgroup_read(dirfd, "memory.events", "oom_kill"),
 			.pids_max = (uint32_t)cgroup_read(dirfd, "pids.events", "max") };
 	if (u.cpu_ms == 0)
@@ -169,6 +189,10 @@ cgroup_usage(int dirfd, const struct rusage *ru, struct cgroup_usage *ret_usage)
 		    (uint64_t)(ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
 	if (u.mem_peak_kb == 0)
 		u.mem_peak_kb = (uint64_t)ru->ru_maxrss;
+	if (u.io_read == 0)
+		u.io_read = (uint64_t)ru->ru_inblock * RUSAGE_BLOCK;
+	if (u.io_write == 0)
+		u.io_write = (uint64_t)ru->ru_oublock * RUSAGE_BLOCK;
 	*ret_usage = u;
 }
 

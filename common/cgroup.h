@@ -15,6 +15,9 @@ int cgroup_write(int dirfd, const char *file, const char *value);
 /* The number behind key, or the first number with key NULL; 0 if there is none. */
 uint64_t cgroup_read(int dirfd, const char *file, const char *key);
 
+/* The sum of all numbers behind key, which ends in '=' ("rbytes="). */
+uint64_t cgroup_sum(int dirfd, const char *file, const char *key);
+
 /* Removes a cgroup and those below it: 0 (also when there is none), -EBUSY while something lives there, -errno. */
 int cgroup_remove(const char *path);
 
@@ -34,7 +37,7 @@ struct cgroup_limits {		/* 0 = none */
 int cgroup_make(int dirfd, const char *name, const struct cgroup_limits *limits);
 
 struct cgroup_usage {		/* 0 = unknown */
-	uint64_t cpu_ms, mem_peak_kb;
+	uint64_t cpu_ms, mem_peak_kb, io_read, io_write;	/* bytes that went to or came from a device */
 	uint32_t oom_kills, pids_max;
 };
 

@@ -96,9 +96,11 @@ put_sandbox(struct json_w *w, const struct work_caps *work, enum conf_sandbox mo
 }
 
 void
-caps_put(struct json_w *w, const struct device_caps *device, const struct work_caps *work, enum conf_sandbox mode,
-    bool extended)
+caps_put(struct json_w *w, const struct device_caps *device, const struct mirror *mirror, enum conf_sandbox mode,
+    const struct policy *policy, bool extended)
 {
+	const struct work_caps *work = &mirror->caps;
+
 	json_w_obj(w, "capabilities");
 	json_w_str(w, "os", "linux");
 	json_w_str(w, "arch", device->arch);
@@ -116,6 +118,7 @@ caps_put(struct json_w *w, const struct device_caps *device, const struct work_c
 			json_w_str(w, device->labels[i].key, device->labels[i].value);
 		json_w_end_obj(w);
 	}
+	inventory_put(w, &mirror->inventory, policy, extended);
 	if (extended)
 		put_sandbox(w, work, mode);
 	json_w_end_obj(w);

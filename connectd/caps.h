@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "common/conf.h"
+#include "connectd/mirror.h"
 #include "proto/hub/json.h"
 #include "proto/ipc/work.h"
 
@@ -25,7 +26,7 @@ struct device_caps {
 int caps_init(struct device_caps *device, const char *labels, char err[200]);
 
 /* Writes the member "capabilities". extended: with what edgeward.1 adds. */
-void caps_put(struct json_w *w, const struct device_caps *device, const struct work_caps *work, enum conf_sandbox mode,
-    bool extended);
+void caps_put(struct json_w *w, const struct device_caps *device, const struct mirror *mirror, enum conf_sandbox mode,
+    const struct policy *policy, bool extended);
 
 #endif

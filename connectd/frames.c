@@ -80,6 +80,7 @@ static const struct frame_rule rules[] = {
 	{ "heartbeat_ack", IN_UP | NEEDS_PAYLOAD, beat_acked },
 	{ "start", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_start },
 	{ "signal", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_signal },
+	{ "inventory_req", IN_UP, invframe_request },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },
 	{ "log_ack", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, on_log_ack },
 	{ "bye", IN_HELLO | IN_UP, on_bye },

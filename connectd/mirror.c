@@ -172,11 +172,13 @@ mirror_done(struct mirror *m)
 {
 	while (m->head != NULL)
 		mirror_remove(m, m->head);
+	inventory_done(&m->inventory);
 }
 
 void
 mirror_channel_begin(struct mirror *m)
 {
+	inventory_begin(&m->inventory);
 	for (struct mirror_entry *e = m->head; e != NULL; e = e->next)
 		unlink_wid(m, e);
 }

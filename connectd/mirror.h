@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/monotime.h"
+#include "connectd/inventory.h"
 #include "proto/ipc/work.h"
 
 #define MIRROR_MAX	4096	/* slots and what the hub has not confirmed yet; bounds hello and heartbeat below 1 MiB */
@@ -62,6 +63,7 @@ struct mirror {
 	struct mirror_entry *by_wid[MIRROR_HASH], *by_handle[MIRROR_HASH], *by_channel[MIRROR_HASH];
 	struct work_caps caps;
 	bool have_caps;
+	struct inventory inventory;
 	bool known;		/* a snapshot has been complete once */
 	bool refused_some;	/* full: some workload could not be entered */
 };

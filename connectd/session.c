@@ -258,6 +258,7 @@ on_down(void *ctx)
 	struct session *s = ctx;
 
 	requests_work_down(s);
+	invframe_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }
@@ -312,8 +313,14 @@ on_output_end(struct mirror_entry *e, const struct work_output_end *end, void *c
 	return r;
 }
 
+static void
+on_inventory(uint32_t id, void *ctx)
+{
+	invframe_answer(ctx, id);
+}
+
 static const struct workchan_listener listener = {
-	.workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer,
+	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,
 };

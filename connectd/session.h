@@ -21,6 +21,7 @@
 #include "connectd/caps.h"
 #include "connectd/cloop.h"
 #include "connectd/hubconn.h"
+#include "connectd/invframe.h"
 #include "connectd/logsend.h"
 #include "connectd/mirror.h"
 #include "connectd/workchan.h"
@@ -78,6 +79,7 @@ struct session {
 	enum session_state state;
 	int64_t version;		/* of the frames we send: 1 until the welcome says otherwise */
 	struct logsend logs;
+	struct invframe inventory;
 	struct request *requests;
 	unsigned nrequests;
 	struct loop_timer handshake, beat, check, logs_timer;

@@ -33,7 +33,7 @@ put_offer(struct session *s, struct json_w *w, struct mirror_entry *e)
 void
 welcome_send_hello(struct session *s)
 {
-	size_t size = HELLO_OVERHEAD + s->p.mirror->n * OFFER_ROOM;
+	size_t size = HELLO_OVERHEAD + INVENTORY_ROOM + s->p.mirror->n * OFFER_ROOM;
 	_cleanup_free_ char *buf = malloc(size);
 	struct json_w w;
 
@@ -48,7 +48,7 @@ welcome_send_hello(struct session *s)
 	if (s->p.name[0] != '\0')
 		json_w_str(&w, "name", s->p.name);
 	json_w_str(&w, "agent_version", EDGEWARD_VERSION);
-	caps_put(&w, s->p.device, &s->p.mirror->caps, s->p.conf->work_sandbox, s->p.edgeward1);
+	caps_put(&w, s->p.device, s->p.mirror, s->p.conf->work_sandbox, s->p.policy, s->p.edgeward1);
 	json_w_arr(&w, "resume");
 	for (struct mirror_entry *e = s->p.mirror->head; e != NULL; e = e->next)
 		if (mirror_listed(e))

@@ -155,6 +155,12 @@ workchan_sync(struct workchan *wc)
 	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_SYNC, NULL, 0, NULL, 0, &id)) : -EPIPE;
 }
 
+int
+workchan_inventory(struct workchan *wc, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_INVENTORY, NULL, 0, NULL, 0, ret_id)) : -EPIPE;
+}
+
 static int
 tell(struct workchan *wc, const struct mirror_entry *e, uint16_t type, const void *rec, size_t len)
 {

@@ -45,6 +45,37 @@ on_caps(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
+on_usb(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct work_usb usb;
+
+	take(wc, msg, &usb, sizeof(usb));
+	return inventory_take_usb(&wc->mirror->inventory, &usb);
+}
+
+static int
+on_inventory(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct work_inventory inv;
+
+	take(wc, msg, &inv, sizeof(inv));
+	return inventory_take(&wc->mirror->inventory, &inv);
+}
+
+static int
+on_inventory_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+
+	take(wc, msg, NULL, 0);
+	if (L(wc, inventory))
+		wc->listener->inventory(msg->hdr.id, wc->listener_ctx);
+	return 0;
+}
+
+static int
 on_workload(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct workchan *wc = ctx;
@@ -195,6 +226,9 @@ const struct ipc_rule workchan_rules[] = {
 	    .handler = on_hello },
 	FIXED(WORK_EV_CAPS, sizeof(struct work_caps), on_caps),
 	FIXED(WORK_EV_WORKLOAD, sizeof(struct work_workload), on_workload),
+	FIXED(WORK_EV_USB, sizeof(struct work_usb), on_usb),
+	FIXED(WORK_EV_INVENTORY, sizeof(struct work_inventory), on_inventory),
+	FIXED(WORK_ANS_INVENTORY, 0, on_inventory_answer),
 	FIXED(WORK_EV_SNAP_END, 0, on_snap_end),
 	FIXED(WORK_EV_GONE, sizeof(struct work_ref), on_gone),
 	FIXED(WORK_ANS_START, sizeof(struct work_answer), on_answer),

@@ -202,6 +202,7 @@ run(const struct options *o)
 	self.control.fd = -1;
 	open_directories(o->statedir);
 	find_caps();
+	inventory_init(&self.inventory);
 	open_channels();
 	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)

@@ -28,7 +28,9 @@ static const struct sandbox_rule work_rules[] = {
 	CALL(memfd_create), CALL(ftruncate), CALL(pwrite64),
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GET_SEALS) } },
-	/* the journal, owners of work directories, the spool (its directory is made before this) */
+	/* which device file belongs to which USB device */
+	CALL(readlinkat),
+	/* the journal, owners of work directories, the spool (its directory is made before this); the inventory */
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),
 	/* privhelper's named socket, again after its restart */
@@ -45,6 +47,10 @@ sandbox_enter(const char *statedir, const char *conf, const char *policy)
 		/* root's files, which are checked before a reload */
 		{ sandbox_directory_of(conf, conf_dir, sizeof(conf_dir)), SANDBOX_READ },
 		{ sandbox_directory_of(policy, policy_dir, sizeof(policy_dir)), SANDBOX_READ },
+		/* the inventory of USB devices */
+		{ "/sys/bus/usb", SANDBOX_READ },
+		{ "/sys/devices", SANDBOX_READ },
+		{ "/sys/class", SANDBOX_READ },
 	};
 	int r = drop_everything(), abi;
 

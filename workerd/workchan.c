@@ -86,6 +86,8 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (r < 0)
 		return r;
 	r = ipc_send(chan, WORK_EV_CAPS, &w->caps, sizeof(w->caps));
+	if (r == 0)
+		r = inventory_send(w, chan);
 	if (r == 0) {
 		tell_all(w);
 		r = ipc_send(chan, WORK_EV_SNAP_END, NULL, 0);
@@ -138,6 +140,14 @@ on_sync(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	tell_all(ctx);
 	return ipc_answer(chan, &msg->hdr, 0, NULL, 0);
+}
+
+static int
+on_inventory(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	int r = inventory_send(ctx, chan);
+
+	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);
 }
 
 /* The workload of a message that begins with a wid; NULL when it is gone already, which is no error. */
@@ -205,6 +215,7 @@ static const struct ipc_rule rules[] = {
 	{ WORK_REQ_START, IPC_ST_OPEN, 0, 1, 0, WORK_DATA_MAX, on_start },
 	{ WORK_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ WORK_REQ_SYNC, IPC_ST_OPEN, 0, 0, 0, 0, on_sync },
+	{ WORK_REQ_INVENTORY, IPC_ST_OPEN, 0, 0, 0, 0, on_inventory },
 	{ WORK_EV_SUB, IPC_ST_OPEN, 0, 0, SIZE(work_sub), on_sub },
 	{ WORK_EV_CREDIT, IPC_ST_OPEN, 0, 0, SIZE(work_sub), on_sub },
 	{ WORK_EV_ACK, IPC_ST_OPEN, 0, 0, SIZE(work_offset), on_ack },

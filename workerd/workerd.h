@@ -12,6 +12,7 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/work.h"
 #include "workerd/ids.h"
+#include "workerd/inventory.h"
 #include "workerd/journal.h"
 #include "workerd/owners.h"
 #include "workerd/record.h"
@@ -39,6 +40,7 @@ struct workerd {
 	struct ids ids;
 	struct owners owners;
 	struct work_caps caps;
+	struct inventory inventory;
 	struct workloads all;
 	struct record_spares spares;
 	struct journal journal;

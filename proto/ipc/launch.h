@@ -44,6 +44,7 @@ enum launch_tree {
 #define LAUNCH_CTL_MEMORY	0x1u
 #define LAUNCH_CTL_PIDS		0x2u
 #define LAUNCH_CTL_CPU		0x4u
+#define LAUNCH_CTL_IO		0x8u	/* counted only */
 
 struct launch_ready {
 	uint32_t pool_first;		/* first runner uid */

@@ -1,7 +1,7 @@
 /*
  * The work channel between connectd (C) and workerd (W), over a socketpair that privhelper made.
  *
- * After HELLO both ways W sends CAPS, one WORKLOAD for everything it holds, SNAP_END. From then on every change of
+ * After HELLO both ways W sends CAPS, its INVENTORY, one WORKLOAD for everything it holds, SNAP_END. From then on every change of
  * a workload is told by a full WORKLOAD record, so a C that was restarted knows as much as one that was not.
  * W names a workload by wid (never reused while W runs); a handle is the hub's name for the same thing.
  *
@@ -45,6 +45,12 @@ enum work_type {
 	WORK_EV_DELIVERED = 0x0230,	/* C: struct work_ref; the hub has the terminal status: forget it */
 	WORK_EV_DISOWN = 0x0232,	/* C: struct work_ref; the hub does not know it: TERM, KILL after the grace */
 	WORK_EV_SESSION = 0x0234,	/* C: struct work_session */
+
+	/* See inventory.h. After CAPS, and before the answer to C's request. */
+	WORK_REQ_INVENTORY = 0x0240,	/* C: empty */
+	WORK_ANS_INVENTORY = 0x0241,	/* W: empty */
+	WORK_EV_USB = 0x0242,		/* W: struct work_usb; a device of the list that INVENTORY ends */
+	WORK_EV_INVENTORY = 0x0244,	/* W: struct work_inventory */
 };
 
 enum work_state {

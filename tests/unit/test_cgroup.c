@@ -35,6 +35,10 @@ numbers(void **state)
 	assert_int_equal(cgroup_read(fd, "memory.peak", NULL), 4096);
 	put("memory.max", "max\n");
 	assert_int_equal(cgroup_read(fd, "memory.max", NULL), 0);
+	put("io.stat", "8:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n253:1 rbytes=1 wbytes=x rios=1\n");
+	assert_int_equal(cgroup_sum(fd, "io.stat", "rbytes="), 4097);
+	assert_int_equal(cgroup_sum(fd, "io.stat", "wbytes="), 8192);
+	assert_int_equal(cgroup_sum(fd, "missing", "rbytes="), 0);
 	put("empty", "");
 	assert_int_equal(cgroup_read(fd, "empty", NULL), 0);
 	assert_int_equal(cgroup_read(fd, "missing", NULL), 0);

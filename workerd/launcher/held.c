@@ -40,7 +40,7 @@ struct held {
 void
 held_init(struct launcher *l)
 {
-	static const char *const enable[] = { "+memory", "+pids", "+cpu" };	/* LAUNCH_CTL_* in this order */
+	static const char *const enable[] = { "+memory", "+pids", "+cpu", "+io" };	/* LAUNCH_CTL_* in this order */
 
 	/* A runner of the pool has no name in a namespace that can map our own uid only: without a cgroup a pool starts nothing. */
 	l->ready.tree = l->ready.pool_count == 0 && userns_can() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
@@ -49,7 +49,7 @@ held_init(struct launcher *l)
 		return;
 	l->ready.tree = LAUNCH_TREE_CGROUP;
 	cgroup_sweep(l->tree, "w.", END_TRIES);
-	for (unsigned i = 0; i < 3; i++)
+	for (unsigned i = 0; i < sizeof(enable) / sizeof(enable[0]); i++)
 		if (cgroup_write(l->tree_fd, "cgroup.subtree_control", enable[i]) == 0)
 			l->ready.controllers |= (uint8_t)(1u << i);
 }
@@ -198,6 +198,8 @@ held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
 	cgroup_usage(h->cgroup, ru, &u);
 	h->end.cpu_ms = u.cpu_ms;
 	h->end.mem_peak_kb = u.mem_peak_kb;
+	h->end.io_read = u.io_read;
+	h->end.io_write = u.io_write;
 	h->end.oom_kills = u.oom_kills;
 	h->end.pids_max = u.pids_max;
 	if (try_end(h))

@@ -15,6 +15,7 @@ PAYLOADS = {
     "log_chunk": ({"stream": STR, "offset": INT, "text": STR, "time": TIME}, {}, {}),
     "status": ({"status": OBJ}, {"final_offset": INT}, {"log_xxh3": STR}),
     "error": ({"code": STR, "message": STR}, {}, {}),
+    "inventory": ({"capabilities": OBJ}, {}, {}),
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
 }
@@ -24,8 +25,14 @@ STATUS = ({"handle_id": STR, "executor_id": STR, "state": STR, "exit_code": INT,
 OFFER = ({"handle_id": STR, "started_at": TIME, "log_offset": INT}, {}, {"log_channel": INT, "channel": INT})
 CAPS = ({"os": STR, "arch": STR},
         {"cpus": INT, "memory_mb": INT, "workdir_root": STR, "max_concurrent": INT, "labels": OBJ,
-         "container_runtimes": LIST, "harnesses": LIST, "workspace_provisioning": BOOL, "write_back": BOOL},
-        {"sandbox": OBJ, "devices": OBJ})
+         "container_runtimes": LIST, "harnesses": LIST, "workspace_provisioning": BOOL, "write_back": BOOL,
+         "virtualization": BOOL, "usb_devices": LIST, "packet_filter": BOOL, "packet_filter_issue": STR, "oci_runtimes": LIST,
+         "branch_bundles": BOOL, "update_channel": STR, "remote_upgrade": BOOL, "remote_upgrade_issue": STR,
+         "build_sequence": INT},
+        {"sandbox": OBJ, "devices": OBJ, "inventory": OBJ})
+USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR, "class": STR},
+       {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
+        "gid": INT, "group": STR}, {})
 NEED_HANDLE = {"started", "log_chunk", "status", "log_open"}
 EDGEWARD_ONLY = {"log_open"}
 CLOOP_ONLY = {"log_chunk"}
@@ -48,6 +55,17 @@ def _fields(what, obj, spec, edgeward):
                 wrong.append(f"{what}.{key} is no UTC time: {value!r}")
         elif type(value) is not kind:
             wrong.append(f"{what}.{key} is {type(value).__name__}")
+    return wrong
+
+
+def _caps(caps, edgeward):
+    wrong = _fields("capabilities", caps, CAPS, edgeward)
+    for usb in caps.get("usb_devices", []):
+        wrong += _fields("usb device", usb, USB, edgeward)
+        wrong += [f"usb device: {k} {v!r} is not printable or longer than 128" for k, v in usb.items()
+                  if isinstance(v, str) and (len(v) > 128 or not v.isprintable())]
+        if "node" in usb and usb["node"] != f"/dev/bus/usb/{usb['bus']:03}/{usb['dev']:03}":
+            wrong.append(f"usb device: node {usb['node']}")
     return wrong
 
 
@@ -74,9 +92,11 @@ def check(frame, edgeward, version):
         return wrong
     if kind == "hello":
         # The hello is written before the dialect's extras could be agreed on; they are allowed where it was offered.
-        wrong += _fields("capabilities", payload["capabilities"], CAPS, edgeward)
+        wrong += _caps(payload["capabilities"], edgeward)
         for offer in payload.get("resume", []):
             wrong += _fields("offer", offer, OFFER, edgeward)
+    elif kind == "inventory":
+        wrong += _caps(payload["capabilities"], edgeward)
     elif kind == "status":
         status = payload["status"]
         wrong += _fields("status", status, STATUS, edgeward)

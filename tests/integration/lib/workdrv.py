@@ -319,7 +319,7 @@ class Device:
             if r:
                 r.gone = True
                 self.runs.pop(r.handle, None)
-        elif typ not in (1, SNAP_END_T):
+        elif typ not in (1, SNAP_END_T, 0x242, 0x244):  # nor its inventory
             raise AssertionError(f"record of type {typ:#x}")
 
     def on_output(self, r, epoch, off, data):

@@ -1,0 +1,124 @@
+"""What a device tells the hub it has: hello.capabilities and inventory (protocol reference section 9; edgeward.1 section 5).
+
+Where it could go wrong: workerd/inventory.c and usb.c (gathering under the sandbox), connectd/inventory.c (what is claimed),
+connectd/invframe.c (each request answered once, with its own id). What devices say is tested in tests/unit/test_usb.c.
+"""
+import os
+import shutil
+
+import pytest
+
+from lib import proc
+from lib.proc import wait_for
+from lib.session import new_id
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def caps(hub, session=None):
+    return (session or hub.session()).hello["capabilities"]
+
+
+def found(*names):
+    return [n for n in names if any(os.access(f"{d}/{n}", os.X_OK) and os.path.isfile(f"{d}/{n}") for d in
+                                    ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))]
+
+
+def test_hello_tells_what_is_there_and_claims_nothing_else(dialect, device, hub):
+    c = caps(hub)
+    assert c["cpus"] == len(os.sched_getaffinity(0)) or c["cpus"] == os.cpu_count()
+    with open("/proc/meminfo", encoding="ascii") as f:
+        assert abs(c["memory_mb"] - int(f.readline().split()[1]) // 1024) <= 1
+    assert c["packet_filter"] is False and c["packet_filter_issue"] and c["remote_upgrade"] is False and c["remote_upgrade_issue"]
+    assert c["update_channel"] == "stable"
+    assert c.get("harnesses", []) == found("claude", "codex", "gemini", "cloop")
+    # Placement by these would send here what is refused.
+    for key in ("container_runtimes", "workspace_provisioning", "write_back", "branch_bundles"):
+        assert not c.get(key)
+    if dialect == "edgeward":
+        inv = c["inventory"]
+        total, _, free = shutil.disk_usage(device.root)
+        assert inv["kernel"] == os.uname().release and inv["disk_total_mb"] == total >> 20
+        assert abs(inv["disk_free_mb"] - (free >> 20)) < 2048
+        assert inv.get("container_engines", []) == found("docker", "podman", "nerdctl")
+        assert inv["nft"] is bool(found("nft"))
+        with open("/etc/os-release", encoding="utf-8") as f:
+            assert f'PRETTY_NAME="{inv["os"]}"' in f.read()
+    else:
+        assert "inventory" not in c
+
+
+def test_kvm_is_told_when_it_can_be_opened(agent, hub):
+    """By the user who would have to: the file being there is not enough."""
+    a = agent()
+    a.connected()
+    uids, mode = (os.stat("/dev/kvm").st_uid, os.stat("/dev/kvm").st_mode) if os.path.exists("/dev/kvm") else (None, 0)
+    uid = int(proc.status(a.pid("workerd"))["Uid"].split()[0])
+    can = uids is not None and (mode & 0o006 == 0o006 or uid == uids and mode & 0o600 == 0o600)
+    if uids is not None and not can and uid != 0:
+        can = caps(hub).get("virtualization", False) and os.access("/dev/kvm", os.R_OK | os.W_OK)    # by a group
+    assert caps(hub).get("virtualization", False) is bool(can)
+
+
+def test_usb_devices_are_those_of_sysfs(device, hub):
+    top = "/sys/bus/usb/devices"
+    want = sorted(n for n in os.listdir(top) if n[0].isdigit() and ":" not in n) if os.path.isdir(top) else []
+    assert sorted(u["port"] for u in caps(hub).get("usb_devices", [])) == want
+
+
+def test_the_policy_names_channel_and_harnesses(agent, hub):
+    a = agent(policy={"harnesses": {"names": "none"}, "upgrade": {"channel": "edge"}})
+    a.connected()
+    assert caps(hub)["update_channel"] == "edge" and "harnesses" not in caps(hub)
+
+
+def test_an_inventory_request_is_answered_with_its_id(dialect, device, hub):
+    s = hub.session()
+    first = caps(hub)
+    for _ in range(3):
+        got = hub.request("inventory_req", {})
+        assert got["type"] == "inventory" and "handle" not in got
+        now = got["payload"]["capabilities"]
+        assert {k: v for k, v in now.items() if k != "inventory"} == {k: v for k, v in first.items() if k != "inventory"}
+    ids = [new_id() for _ in range(4)]
+    for ident in ids:
+        s.send("inventory_req", {}, id=ident)
+
+    def answers():
+        return [f for _, f in s.frames if f.get("id") in ids]
+    hub.wait("four answers", lambda: len(answers()) == 4, 10)
+    assert sorted(f["id"] for f in answers()) == sorted(ids) and {f["type"] for f in answers()} == {"inventory"}
+
+
+def test_an_inventory_request_while_workerd_is_away(device, hub):
+    """What was known last is the answer: an asker is never left waiting."""
+    s = hub.session()
+    for _ in range(3):
+        old = device.pid("workerd")
+        ident = new_id()
+        s.send("inventory_req", {}, id=ident)
+        device.kill9("workerd")
+        hub.wait("the answer", lambda i=ident: any(f.get("id") == i for _, f in s.frames), 10)
+        again = hub.request("inventory_req", {})
+        assert again["type"] == "inventory" and again["payload"]["capabilities"]["arch"] == caps(hub)["arch"]
+        device.restarted("workerd", old)
+        wait_for(lambda: device.ctl("status").json["workerd"].get("work_up"), 10, "the work channel is up")
+    assert s.alive
+
+
+def test_usage_counts_what_went_to_the_disk(agent, hub):
+    hub.b.edgeward = True
+    a = agent()
+    probe = os.path.join(a.root, "probe")
+    before = proc.read("/proc/self/io") if os.path.exists("/proc/self/io") else None
+    with open(probe, "wb") as f:
+        f.write(os.urandom(1 << 20))
+        f.flush()
+        os.fsync(f.fileno())
+
+    def written(text):
+        return int(text.split(b"\nwrite_bytes: ")[1].split()[0])
+    if before is None or written(proc.read("/proc/self/io")) - written(before) < 1 << 20:
+        pytest.skip("skipped: this file system does not count what is written (tmpfs, or no accounting)")
+    run = hub.finish(hub.start("head -c 8388608 /dev/urandom > f; sync f", work_dir="w"), 20)
+    assert run.terminal["status"]["usage"]["io_write"] >= 8 << 20, run.terminal

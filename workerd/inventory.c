@@ -1,0 +1,171 @@
+/*
+ * Who calls: main() once, then workchan.c. Executables are looked for by name in the directories a payload's PATH has; nothing is
+ * run. What a file of the system holds is bounded and made printable, as is what devices say.
+ */
+#include "workerd/inventory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "workerd/admit.h"
+#include "workerd/usb.h"
+#include "workerd/workerd.h"
+
+#define TEXT_MAX	65536
+#define DIRS		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+/* Up to size - 1 bytes of a file; what is longer is cut. */
+static void
+read_text(const char *path, char *buf, size_t size)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	size_t len = 0;
+	ssize_t n;
+
+	while (fd >= 0 && len < size - 1 && (n = read(fd, buf + len, size - 1 - len)) > 0)
+		len += (size_t)n;
+	buf[len] = '\0';
+}
+
+void
+inventory_field(const char *text, const char *key, char *dst, size_t size)
+{
+	size_t klen = strlen(key);
+
+	memset(dst, 0, size);
+	for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n')) {
+		const char *v;
+		size_t len;
+
+		line += *line == '\n';
+		v = line + klen;
+		if (strncmp(line, key, klen) != 0)
+			continue;
+		v += strspn(v, " \t");
+		if (*v != '=' && *v != ':')
+			continue;
+		v += 1 + strspn(v + 1, " \t");
+		len = strcspn(v, "\n");
+		if (len >= 2 && (*v == '"' || *v == '\'') && v[len - 1] == *v) {
+			v++;
+			len -= 2;
+		}
+		usb_text(dst, size, v, len);
+		return;
+	}
+}
+
+static bool
+can_open(const char *device)
+{
+	_cleanup_close_ int fd = open(device, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+	return fd >= 0;
+}
+
+void
+inventory_init(struct inventory *inv)
+{
+	static char text[TEXT_MAX];
+
+	memset(inv, 0, sizeof(*inv));
+	read_text("/etc/os-release", text, sizeof(text));
+	inventory_field(text, "PRETTY_NAME", inv->at_start.os, sizeof(inv->at_start.os));
+	read_text("/proc/cpuinfo", text, sizeof(text));
+	inventory_field(text, "model name", inv->at_start.cpu, sizeof(inv->at_start.cpu));
+	if (inv->at_start.cpu[0] == '\0')	/* arm64 has it there, or nowhere */
+		inventory_field(text, "Hardware", inv->at_start.cpu, sizeof(inv->at_start.cpu));
+	if (can_open("/dev/kvm"))
+		inv->at_start.flags |= INVENTORY_F_KVM;
+	read_text("/etc/group", inv->groups, sizeof(inv->groups));
+}
+
+static bool
+is_program(const char *dir, size_t len, const char *name)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int n = snprintf(path, sizeof(path), "%.*s/%s", (int)len, dir, name);
+
+	return n > 0 && (size_t)n < sizeof(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 0111) != 0;
+}
+
+static bool
+is_there(const char *name, const char *dirs)
+{
+	for (size_t len; *dirs != '\0'; dirs += len + (dirs[len] == ':')) {
+		len = strcspn(dirs, ":");
+		if (len > 0 && is_program(dirs, len, name))
+			return true;
+	}
+	return false;
+}
+
+uint32_t
+inventory_find(enum inventory_list list, const char *dirs)
+{
+	const char *name;
+	uint32_t found = 0;
+
+	for (unsigned bit = 0; (name = inventory_name(list, bit)) != NULL; bit++)
+		if (is_there(name, dirs))
+			found |= 1u << bit;
+	return found;
+}
+
+/* Of the harnesses those the policy lets the hub know of. */
+static uint32_t
+permitted(const struct policy *policy, uint32_t found)
+{
+	const char *name;
+
+	for (unsigned bit = 0; (name = inventory_name(INVENTORY_HARNESSES, bit)) != NULL; bit++)
+		if (policy->harnesses.word != POLICY_WORD && !keyfile_list_has(&policy->harnesses, name, strlen(name)))
+			found &= ~(1u << bit);
+	return found;
+}
+
+struct sending {
+	struct ipc_chan *chan;
+	uint32_t n;
+	int err;
+};
+
+static void
+send_usb(const struct work_usb *usb, void *ctx)
+{
+	struct sending *s = ctx;
+
+	if (s->err == 0)
+		s->err = ipc_send(s->chan, WORK_EV_USB, usb, sizeof(*usb));
+	s->n++;
+}
+
+int
+inventory_send(const struct workerd *w, struct ipc_chan *chan)
+{
+	struct work_inventory inv = w->inventory.at_start;
+	struct sending s = { .chan = chan };
+	struct statvfs st;
+	uint64_t inodes;
+
+	inv.usb_left_out = usb_scan(&usb_places, w->inventory.groups, send_usb, &s);
+	inv.usb = s.n;
+	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
+	inv.found[INVENTORY_ENGINES] = inventory_find(INVENTORY_ENGINES, DIRS);
+	inv.found[INVENTORY_RUNTIMES] = inventory_find(INVENTORY_RUNTIMES, DIRS);
+	if (is_there("nft", DIRS))
+		inv.flags |= INVENTORY_F_NFT;
+	if (fstatvfs(w->ids.root, &st) == 0) {
+		admit_free(&st, &inv.disk_free, &inodes);
+		if (__builtin_mul_overflow((uint64_t)st.f_blocks, (uint64_t)st.f_frsize, &inv.disk_total))
+			inv.disk_total = UINT64_MAX;
+	}
+	return s.err < 0 ? s.err : ipc_send(chan, WORK_EV_INVENTORY, &inv, sizeof(inv));
+}

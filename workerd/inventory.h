@@ -1,0 +1,31 @@
+/* What this machine has, for connectd's hello: gathered at start as far as the sandbox would forbid it later, the rest when asked. */
+#ifndef EDGEWARD_WORKERD_INVENTORY_H
+#define EDGEWARD_WORKERD_INVENTORY_H
+
+#include <limits.h>
+
+#include "common/ipc.h"
+#include "proto/ipc/inventory.h"
+
+#define INVENTORY_GROUPS	16384u	/* bytes of /etc/group that are looked at */
+
+struct workerd;
+
+struct inventory {
+	struct work_inventory at_start;	/* os, cpu, KVM */
+	char groups[INVENTORY_GROUPS];
+};
+
+/* Before the sandbox closes. */
+void inventory_init(struct inventory *inv);
+
+/* Looks now and sends WORK_EV_USB for each device, then WORK_EV_INVENTORY. 0 or -errno of the channel. */
+int inventory_send(const struct workerd *w, struct ipc_chan *chan);
+
+/* The bits of a list whose executables are in one of dirs (":" between two). For inventory_send() and its test. */
+uint32_t inventory_find(enum inventory_list list, const char *dirs);
+
+/* The value of "KEY=value" or "key : value" in a text of lines; quotes around it are taken off. Empty when there is none. */
+void inventory_field(const char *text, const char *key, char *dst, size_t size);
+
+#endif
