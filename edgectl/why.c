@@ -55,9 +55,8 @@ is_closed(const char *path, char err[CONF_ERR_SIZE])
 void
 client_find_why(struct client *c)
 {
-	char conf_path[PATH_MAX], policy_path[PATH_MAX], err[CONF_ERR_SIZE] = "";
+	char conf_path[PATH_MAX], err[CONF_ERR_SIZE] = "";
 	struct conf conf;
-	struct policy policy;
 	int r = find_file(c->rundir, "edgeward.conf", conf_path);
 
 	c->why[0] = '\0';
@@ -65,9 +64,9 @@ client_find_why(struct client *c)
 	if (c->error != -ETIMEDOUT && c->error != -ENOENT && c->error != -ECONNREFUSED && c->error != -ECONNRESET)
 		return;
 	/* What we may not read ourselves says nothing about the daemon. */
-	if (r < 0 || find_file(c->rundir, "policy.conf", policy_path) < 0 || !may_look(conf_path) || !may_look(policy_path))
+	if (r < 0 || !may_look(conf_path))
 		return;
-	if (is_closed(conf_path, err) || is_closed(policy_path, err) || conf_load(&conf, conf_path, err) < 0 ||
-	    policy_load(&policy, policy_path, err) < 0)
+	/* A policy that cannot be used ends no daemon: each says so itself. */
+	if (is_closed(conf_path, err) || conf_load(&conf, conf_path, err) < 0)
 		snprintf(c->why, sizeof(c->why), "cannot start: %.300s (%s -n -c %.80s tells the same)", err, c->name, conf_path);
 }
