@@ -63,7 +63,7 @@ int keyfile_list_has(const struct keyfile_list *list, const char *item, size_t l
 /* The item after item, the first for NULL; NULL at the end. */
 const char *keyfile_list_next(const struct keyfile_list *list, const char *item);
 
-/* An absolute path without empty, "." and ".." components and without a slash at its end; "/" is none. */
+/* An absolute path of printable ASCII without space, empty, "." and ".." components and a slash at its end; "/" is none. */
 int keyfile_path_ok(const char *s);
 
 /* The file itself, at most 64 KiB. *ret_text is malloc'd with a NUL. -errno with err filled. */

@@ -16,6 +16,9 @@ keyfile_path_ok(const char *s)
 {
 	if (s[0] != '/' || s[1] == '\0')
 		return 0;
+	for (const char *c = s; *c != '\0'; c++)
+		if (*c <= ' ' || *c > '~')
+			return 0;
 	while (*s == '/') {
 		size_t len = strcspn(s + 1, "/");
 

@@ -78,8 +78,10 @@ caps_init(struct device_caps *device, const char *labels, char err[200])
 }
 
 static void
-put_sandbox(struct json_w *w, const struct work_caps *work, enum conf_sandbox mode)
+put_sandbox(struct json_w *w, const struct work_caps *work, uint8_t controllers, enum conf_sandbox mode)
 {
+	static const char *const limits[] = { "memory", "pids", "cpu" };	/* LAUNCH_CTL_* in this order */
+
 	json_w_obj(w, "sandbox");
 	json_w_bool(w, "user_ns", false);
 	json_w_bool(w, "mount_ns", false);
@@ -89,6 +91,9 @@ put_sandbox(struct json_w *w, const struct work_caps *work, enum conf_sandbox mo
 	json_w_bool(w, "seccomp", false);
 	json_w_int(w, "cgroup", work->cgroup);
 	json_w_arr(w, "limits");
+	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if ((controllers >> i & 1) != 0)
+			json_w_str(w, NULL, limits[i]);
 	json_w_end_arr(w);
 	json_w_bool(w, "uid_pool", work->uid_pool != 0);
 	json_w_str(w, "mode", mode == CONF_SANDBOX_REQUIRE ? "require" : "best-effort");
@@ -120,6 +125,6 @@ caps_put(struct json_w *w, const struct device_caps *device, const struct mirror
 	}
 	inventory_put(w, &mirror->inventory, policy, extended);
 	if (extended)
-		put_sandbox(w, work, mode);
+		put_sandbox(w, work, mirror->inventory.head.limits, mode);
 	json_w_end_obj(w);
 }

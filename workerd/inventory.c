@@ -157,6 +157,7 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 
 	inv.usb_left_out = usb_scan(&usb_places, w->inventory.groups, send_usb, &s);
 	inv.usb = s.n;
+	inv.limits = w->ready.controllers;
 	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
 	inv.found[INVENTORY_ENGINES] = inventory_find(INVENTORY_ENGINES, DIRS);
 	inv.found[INVENTORY_RUNTIMES] = inventory_find(INVENTORY_RUNTIMES, DIRS);

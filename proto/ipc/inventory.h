@@ -30,7 +30,8 @@ struct work_inventory {
 	uint64_t disk_total, disk_free;	/* bytes of the work root's file system, for an ordinary user */
 	char os[INVENTORY_TEXT];	/* PRETTY_NAME of os-release */
 	char cpu[INVENTORY_TEXT];	/* model */
-	char reserved[6];
+	uint8_t limits;			/* LAUNCH_CTL_* of launch.h: what can be limited, or counted, here */
+	char reserved[5];
 };
 static_assert(sizeof(struct work_inventory) == 304, "wire size");
 

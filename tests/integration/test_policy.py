@@ -298,3 +298,35 @@ def test_a_ceiling_of_output_is_of_the_start_and_outlives_workerd(agent, hub):
     hub.finish(hub.start("touch go", work_dir="w"))
     hub.finish(run, 30)
     assert "1048576 bytes of output" in run.terminal["status"]["error"]
+
+
+def test_a_ceiling_that_cannot_be_kept_refuses_and_one_that_can_is(agent, hub):
+    """A limit of the device's own is worth no less than one a hub asked for: never ignored."""
+    hub.b.edgeward = True
+    a = agent(policy={"limits": {"memory": "64M"}})
+    a.connected()
+    if "memory" not in caps_limits(hub):
+        for limits, want in (({}, "policy.conf:2: memory: the cgroup controller memory is not delegated"),
+                             ({"memory_mb": 32}, "resource limit memory: its cgroup controller is not delegated")):
+            run = hub.start("true", refused=True, limits=limits)
+            assert run.refused[0] == "unsupported" and want in run.refused[1], run.refused
+        pytest.skip("skipped: no memory controller here: refusing was tested, the limit itself is by tests/vm")
+    hog = "exec python3 -c 'b = bytearray(1 << 28); print(len(b))'"
+    run = hub.finish(hub.start(hog), 30)
+    status = run.terminal["status"]
+    assert (status["outcome"], status["limit"]) == ("limit", "memory") and "limit of memory" in status["error"], status
+
+
+def caps_limits(hub):
+    return hub.session().hello["capabilities"]["sandbox"]["limits"]
+
+
+def test_a_limit_of_processes_explains_the_failure(agent, hub):
+    hub.b.edgeward = True
+    a = agent(policy={"limits": {"pids": 8}})
+    a.connected()
+    if "pids" not in caps_limits(hub):
+        assert "policy.conf:2: pids: the cgroup controller pids" in hub.start("true", refused=True).refused[1]
+        pytest.skip("skipped: no pids controller here: refusing was tested, the limit itself is by tests/vm")
+    run = hub.finish(hub.start("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1 & done; wait; exit 5"), 20)
+    assert run.exit_code != 0 and "limit of processes" in run.terminal["status"]["error"], run.terminal

@@ -35,5 +35,21 @@ ok "cpu.max is what was asked for" is "$(cat "$tree/w.$h/cpu.max")" "20000 10000
 ok "and it is held to it" grep -q '^nr_throttled [1-9]' "$tree/w.$h/cpu.stat"
 edgehub signal "$h" KILL >/dev/null
 edgehub logs "$h" -f >/dev/null 2>&1
-ok "all is well after that" until_ok 10 status_is 0
+
+# The device's own limits: what asks for nothing gets them, what asks for more is refused with the line, and what was written is counted.
+printf '[limits]\nmemory = 64M\npids = 40\n' >/etc/edgeward/policy.conf
+systemctl reload edgeward-connectd edgeward-workerd
+until_ok 20 sh -c 'edgectl policy | grep -q "line 2 *limits *memory *64M"'
+until_ok 20 status_is 0
+h=$(edgehub run vm --workdir own --detach -- sh -c 'head -c 4194304 /dev/urandom >f; sync f; sleep 1000')
+until_ok 20 test -e "$tree/w.$h"
+ok "a start that asks for nothing gets the ceiling of memory" is "$(cat "$tree/w.$h/memory.max")" 67108864
+ok "and of processes" is "$(cat "$tree/w.$h/pids.max")" 40
+ok "one that asks for more is refused with the line" sh -c '! edgehub run vm --memory 65M -- true 2>/tmp/err && grep -q "policy.conf:2: memory = 64M" /tmp/err'
+ok "which a test tells beforehand" sh -c 'echo "{\"spec\": {\"argv\": [\"x\"], \"resource_limits\": {\"memory_mb\": 65}}}" | edgectl policy test - | grep -q "policy.conf:2: memory"'
+edgehub signal "$h" KILL >/dev/null
+edgehub logs "$h" -f >/dev/null 2>&1
+rm /etc/edgeward/policy.conf
+systemctl reload edgeward-connectd edgeward-workerd
+ok "all is well after that" until_ok 20 status_is 0
 exit $failed
