@@ -18,7 +18,7 @@ enum exit_code {
 	EXIT_OK = 0,
 	EXIT_FAILED = 1,	/* the request was refused or did not work */
 	EXIT_USAGE = 2,
-	EXIT_DEGRADED = 3,	/* status: a process is down or the link is not connected */
+	EXIT_DEGRADED = 3,	/* status: a process is down or the link is not connected; logs verify: not provable */
 	EXIT_NOBODY = 4,	/* the daemon that should answer does not */
 	EXIT_DENIED = 5,	/* no permission for the socket, or upgrade without being root */
 };
@@ -33,6 +33,7 @@ int cmd_status(struct edgectl *ctl, int argc, char **argv);
 int cmd_version(struct edgectl *ctl, int argc, char **argv);
 int cmd_workloads(struct edgectl *ctl, int argc, char **argv);
 int cmd_logs(struct edgectl *ctl, int argc, char **argv);
+int cmd_logs_verify(struct edgectl *ctl, const char *handle);	/* logs verify HANDLE */
 int cmd_signal(struct edgectl *ctl, int argc, char **argv);
 int cmd_drain(struct edgectl *ctl, int argc, char **argv);
 int cmd_undrain(struct edgectl *ctl, int argc, char **argv);

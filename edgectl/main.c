@@ -26,9 +26,12 @@ static const struct command {
 	    "cause and the next step; \"cause\" of the link has a stable code first. -j prints the same as JSON." },
 	{ "workloads", cmd_workloads, "", "what runs here, and what has ended and is not yet reported",
 	    "HANDLE is what logs and signal take." },
-	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]", "output of a workload as far as it is held; -f follows it",
-	    "The hub keeps the whole log; this device holds what the hub has not acknowledged, 1 MiB unless [work] retain says\n"
-	    "otherwise. A gap is told on stderr." },
+	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]\n       edgectl [options] logs verify HANDLE",
+	    "output of a workload as far as it is held; -f follows it; verify: its digest",
+	    "The hub keeps the whole log; this device holds what the hub has not acknowledged, 1 MiB in memory unless [work] retain\n"
+	    "says otherwise, and what [work] spool allows on disk. A gap is told on stderr.\n"
+	    "verify reads all that is held and compares its digest with the one counted while it was produced: exit code 0 verified,\n"
+	    "1 mismatch, 3 not provable here (a part is with the hub already, the workload runs, or the digest was lost)." },
 	{ "signal", cmd_signal, "HANDLE INT|TERM|KILL", "send a signal to a workload",
 	    "KILL ends its whole tree of processes at once." },
 	{ "drain", cmd_drain, "", "take no new work",

@@ -212,8 +212,11 @@ cmd_logs(struct edgectl *ctl, int argc, char **argv)
 {
 	struct tail tail = { 0 };
 	struct client *c;
-	int r = parse_logs(argc, argv, &tail);
+	int r;
 
+	if (argc == 3 && strcmp(argv[1], "verify") == 0 && argv[2][0] != '-')
+		return cmd_logs_verify(ctl, argv[2]);
+	r = parse_logs(argc, argv, &tail);
 	if (r != 0)
 		return r;
 	tail.req.flags = tail.follow ? CTL_LOGS_WAIT : 0;

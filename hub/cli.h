@@ -6,7 +6,7 @@
 #include "hub/admin.h"
 #include "proto/hub/json.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_NOBODY = 4, CLI_DENIED = 5 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_UNPROVEN = 3, CLI_NOBODY = 4, CLI_DENIED = 5 };
 
 struct cli {
 	const char *sock;
@@ -72,5 +72,7 @@ int cli_signal(struct cli *cli, int argc, char *argv[]);
 int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
+/* Behind "logs". */
+int cli_verify(struct cli *cli, int argc, char *argv[]);
 
 #endif

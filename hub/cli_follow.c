@@ -9,6 +9,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "hub/logfile.h"
 
 #define RETRY_MS	300
 
@@ -47,8 +48,8 @@ take_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 		return take_log(f, msg);
 	case ADMIN_EV_GAP:
 		memcpy(&gap, msg->data, sizeof(gap));
-		fprintf(stderr, "edgehub: bytes %llu to %llu of the log are lost\n", (unsigned long long)gap.from,
-		    (unsigned long long)gap.to);
+		fprintf(stderr, "edgehub: bytes %llu to %llu of the log are lost (%s)\n", (unsigned long long)gap.from,
+		    (unsigned long long)gap.to, logfile_gap_name(gap.reason));
 		f->offset = gap.to;
 		return 0;
 	case ADMIN_EV_END:

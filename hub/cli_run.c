@@ -162,38 +162,24 @@ cli_logs(struct cli *cli, int argc, char *argv[])
 		{ "follow", no_argument, NULL, 'f' }, { "from", required_argument, NULL, 'o' }, { 0 },
 	};
 	struct follow f = { .cli = cli, .away_ms = FOLLOW_AWAY_MS };
-	bool verify = argc > 1 && strcmp(argv[1], "verify") == 0;
 	int opt, r;
 
-	if (verify) {
-		argc--;
-		argv++;
-	}
+	if (argc > 1 && strcmp(argv[1], "verify") == 0)
+		return cli_verify(cli, argc - 1, argv + 1);
 	while ((opt = getopt_long(argc, argv, "f", options, NULL)) != -1) {
 		if (opt == 'f')
 			f.wait = true;
 		else if (opt != 'o' || parse_u64(optarg, 0, INT64_MAX, &f.offset) < 0)
-			return cli_fail(CLI_USAGE, "usage: edgehub logs [verify] HANDLE [-f] [--from OFFSET]");
+			return cli_fail(CLI_USAGE, "usage: edgehub logs HANDLE [-f] [--from OFFSET] | logs verify HANDLE");
 	}
 	if (argc - optind != 1 || strlen(argv[optind]) >= sizeof(f.handle))
-		return cli_fail(CLI_USAGE, "usage: edgehub logs [verify] HANDLE [-f] [--from OFFSET]");
+		return cli_fail(CLI_USAGE, "usage: edgehub logs HANDLE [-f] [--from OFFSET] | logs verify HANDLE");
 	snprintf(f.handle, sizeof(f.handle), "%s", argv[optind]);
-	if (verify)
-		f.offset = INT64_MAX;	/* beyond every log: only the end is told */
 	if (follow_init(&f) < 0)
 		return cli_fail(CLI_FAILED, "out of memory");
 	r = follow_all(&f, CLI_NOBODY);
 	if (!f.ended)
 		return r;
-	if (verify) {
-		if (cli->json)
-			follow_print_json(&f.end);
-		else
-			printf("%s\n", run_verify_name((enum run_verify)f.end.verify));
-		if (f.end.verify == RUN_GAPPED || f.end.verify == RUN_CUT)
-			follow_say_end(&f);
-		return f.end.verify == RUN_VERIFIED ? CLI_OK : CLI_FAILED;
-	}
 	if (f.end.verify == RUN_MISMATCH || f.end.verify == RUN_GAPPED)
 		follow_say_end(&f);
 	return CLI_OK;

@@ -239,7 +239,8 @@ pump_one(struct client *client, struct run *run)
 		if (r == 0)
 			client->offset += (size_t)n;
 	} else if (gap_to > 0) {
-		struct admin_gap gap = { .from = client->offset, .to = gap_to };
+		struct admin_gap gap = { .from = client->offset, .to = gap_to,
+			.reason = logfile_gap_reason(&run->log, client->offset) };
 		struct iovec iov = { &gap, sizeof(gap) };
 
 		r = ipc_try_sendv(&client->chan, ADMIN_EV_GAP, &iov, 1);

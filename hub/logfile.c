@@ -184,6 +184,22 @@ logfile_read(const struct logfile *log, uint64_t offset, void *buf, size_t size,
 	return n > 0 ? n : -EIO;	/* the file was cut behind our back */
 }
 
+uint8_t
+logfile_gap_reason(const struct logfile *log, uint64_t offset)
+{
+	const struct logfile_gap *gap = gap_at_or_after(log, offset);
+
+	return gap != NULL && gap->from <= offset ? gap->reason : 0;
+}
+
+const char *
+logfile_gap_name(uint32_t reason)
+{
+	static const char *const names[] = { "unknown", "memory", "spool", "disk", "lost" };	/* the values of GAP frames */
+
+	return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : names[0];
+}
+
 int
 logfile_trim_text(struct logfile *log)
 {

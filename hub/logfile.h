@@ -64,6 +64,11 @@ int logfile_gap(struct logfile *log, uint64_t to, uint8_t reason, struct logfile
  */
 ssize_t logfile_read(const struct logfile *log, uint64_t offset, void *buf, size_t size, uint64_t *ret_gap_to);
 
+/* Why the bytes of the gap at offset are missing, as the device told; 0 = it did not, or there is no gap. */
+uint8_t logfile_gap_reason(const struct logfile *log, uint64_t offset);
+/* "memory", "spool", "disk", "lost"; "unknown". */
+const char *logfile_gap_name(uint32_t reason);
+
 /* Cuts an unfinished UTF-8 sequence off the end: on plain cloop offsets must lie between characters. */
 int logfile_trim_text(struct logfile *log);
 

@@ -18,6 +18,7 @@ from lib import fakedaemon as fd
 from lib.agent import BUILD, exe, is_root
 from lib.fakedaemon import FakeDaemon
 from lib.jsonschema import validate
+from lib.xxh3 import xxh3_128
 
 SCHEMA = json.load(open(os.path.join(fd.REPO, "edgectl/edgectl.schema.json"), encoding="utf-8"))
 ENV = {"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": "detect_leaks=1"}
@@ -292,7 +293,7 @@ def test_typos_get_a_suggestion(site, typed, meant):
     assert p.returncode == 2 and f'did you mean "{meant}"?' in p.stderr and p.stdout == ""
 
 
-@pytest.mark.parametrize("args", [[], ["xyzzy"], ["-x"], ["status", "now"], ["logs"], ["logs", "a", "b"], ["logs", "../etc"], ["logs", "a", "--from"],
+@pytest.mark.parametrize("args", [[], ["xyzzy"], ["-x"], ["status", "now"], ["logs"], ["logs", "a", "b"], ["logs", "verify", "a", "b"], ["logs", "../etc"], ["logs", "a", "--from"],
                                   ["logs", "a", "--from", "-1"], ["logs", "a", "-x"], ["signal", "a"], ["signal", "a", "HUP"],
                                   ["signal", "a/b", "TERM"], ["signal", "a" * 65, "TERM"], ["drain", "x"], ["undrain", "x"], ["reconnect", "x"],
                                   ["enroll"], ["enroll", "--token-file"], ["enroll", "--token-file", "a", "--bundle-file", "b"],
@@ -442,6 +443,47 @@ def test_gap_is_told(site):
     site.daemon("workerd", answers={fd.LOGS: Log(b"0123456789", first=4)})
     p = site.ctl("logs", "job-1")
     assert p.stdout == "456789" and p.stderr == "edgectl: bytes 0 to 4 are gone (memory)\n" and p.returncode == 0
+
+
+def verify(site, data, want, code, first=0, done=True, **info):
+    """What `logs verify` says of a workload with this output and this list entry."""
+    fields = {"state": 3 if done else 2, "outcome": 1 if done else 0, "flags": 4 if done else 0, "produced": len(data),
+              "log_xxh3": xxh3_128(data) if done else b"", **info}
+    d = site.daemons.get("workerd") or site.daemon("workerd")
+    d.answers.update({fd.LOGS: Log(data, first=first, done=done), fd.WORKLOADS: workloads(fd.workload(**fields))})
+    p = site.ctl("-j", "logs", "verify", "job-1")
+    doc = json.loads(p.stdout)
+    assert validate(doc, SCHEMA["$defs"]["logs_verify"], SCHEMA) == [], p.stdout
+    assert (doc["result"], p.returncode) == (want, code), p
+    text = site.ctl("logs", "verify", "job-1")
+    assert text.returncode == code and text.stdout.startswith(want + ":")
+    return doc, text.stdout
+
+
+def test_verify(site):
+    data = os.urandom(50_000)
+    doc, _ = verify(site, data, "verified", 0)
+    assert doc["held_xxh3"] == doc["log_xxh3"] == xxh3_128(data).hex() and doc["held"] == 50_000
+    verify(site, b"", "verified", 0)
+    doc, _ = verify(site, data, "mismatch", 1, log_xxh3=xxh3_128(data[1:]))
+    assert doc["held_xxh3"] != doc["log_xxh3"]
+    doc, _ = verify(site, data, "no-digest", 3, flags=0)
+    assert doc["log_xxh3"] is None
+    doc, text = verify(site, data, "partial", 3, first=20_000)
+    assert doc["missing"] == [{"from": 0, "to": 20_000, "reason": "memory"}] and doc["held"] == 30_000
+    assert doc["held_xxh3"] is None and "[20000,50000) is here and intact" in text and "[0,20000) is not here" in text
+    verify(site, data, "running", 3, done=False)
+    verify(site, data, "partial", 3, produced=60_000)
+    d = site.daemons["workerd"]
+    d.answers[fd.LOGS] = (-2, b"")
+    d.answers[fd.WORKLOADS] = workloads()
+    p = site.ctl("logs", "verify", "job-1")
+    assert p.returncode == 1 and "no workload job-1 is known" in p.stderr
+    d.answers[fd.LOGS] = log_data(0)[:-1]
+    assert site.ctl("logs", "verify", "job-1").returncode == 1
+    assert site.ctl("logs", "verify", "a/b").returncode == 2
+    d.answers[fd.LOGS] = lambda payload, ident: log_data(0, b"x", 1) if payload.startswith(b"verify\0") else None
+    assert site.ctl("logs", "verify").stdout == "x", "a workload of that name"
 
 
 def test_follow(site):

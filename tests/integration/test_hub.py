@@ -348,7 +348,9 @@ def test_overlap_duplicate_and_gap(edgehub, edgeward):
     assert edgehub.cli("logs", handle, "--from", "15") == b"after"
     assert edgehub.cli("logs", handle, "--from", "22") == b"ter"
     assert edgehub.cli("logs", handle, "--from", "99999") == b""
-    edgehub.cli("logs", "verify", handle, rc=1)
+    assert edgehub.cli("logs", "verify", handle, rc=3) == b"gap\n"
+    doc = json.loads(edgehub.cli("-j", "logs", "verify", handle, rc=3))
+    assert doc["result"] == "gap" and [(g["from"], g["to"]) for g in doc["gaps"]] == [(13, 20)] and doc["gap_count"] == 1
 
 
 def test_jump_without_gap_resets_the_channel(edgehub):
@@ -422,8 +424,34 @@ def test_digest_mismatch(edgehub):
         reader.start()
         reader.join()
         assert edgehub.wait_run(handle, lambda r: r["log_verify"] != "unverified")["log_verify"] == "mismatch"
-        edgehub.cli("logs", "verify", handle, rc=1)
+        assert edgehub.cli("logs", "verify", handle, rc=1) == b"mismatch\n"
         assert edgehub.cli("logs", handle) == data
+
+
+def test_verify_reads_the_stored_log_again(edgehub):
+    """What happened to the file after the run had ended is noticed; a running one and one without a digest prove nothing."""
+    agent = FakeAgent.enroll(edgehub)
+    p, handle, _ = run(edgehub, agent)
+    data = os.urandom(200_000)
+    agent.data(2, 0, data)
+    assert edgehub.cli("logs", "verify", handle, rc=3) == b"unverified\n"
+    agent.end(2, len(data), data)
+    agent.status(handle, final=len(data), outcome="exited")
+    output(p)
+    assert edgehub.cli("logs", "verify", handle, rc=0) == b"verified\n"
+    doc = json.loads(edgehub.cli("-j", "logs", "verify", handle))
+    assert doc["result"] == "verified" and doc["device_xxh3"] == doc["stored_xxh3"] and doc["bytes"] == len(data)
+    path = next(os.path.join(d, f) for d, _, fs in os.walk(edgehub.dir) for f in fs if f == f"w.{handle}")
+    with open(path, "r+b") as f:
+        f.seek(77_777)
+        f.write(bytes([data[77_777] ^ 1]))
+    assert edgehub.cli("logs", "verify", handle, rc=1) == b"mismatch\n"
+    os.truncate(path, 1000)
+    assert edgehub.cli("logs", "verify", handle, rc=1) == b"mismatch\n"
+    assert edgehub.run_info(handle)["log_verify"] == "verified", "what was found at the end stays as it was"
+    edgehub.cli("logs", "verify", "nobody", rc=1)
+    edgehub.cli("logs", "verify", rc=2)
+    edgehub.cli("logs", "verify", handle, "-f", rc=2)
 
 
 def test_end_must_fit(edgehub):

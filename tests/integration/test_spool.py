@@ -272,6 +272,39 @@ def test_b42_damage_again_and_again_stays_within_the_bounds(agent, hub):
     assert len(glob.glob(spool_dir(a) + "/bad.*")) <= 3 and "not ours" in a.log_text()
 
 
+# ---- what can be proven ----
+
+def test_logs_verify_on_the_device(agent, hub):
+    """All of it in the spool: the digest is proven. A part damaged, or acknowledged and freed: the ranges are told."""
+    a = agent(conf=conf(spool="4M"))
+
+    def verify(run, rc):
+        p = a.ctl("logs", "verify", run.handle)
+        assert p.rc == rc, p
+        return p.json
+    hub.b.ack_logs = False
+    alive = hub.start("echo one; sleep 1000")
+    hub.wait("its line", lambda: alive.log.received == 4, 10)
+    run = start_away(a, hub, 200_000)
+    wait_for(lambda: workload(a, run)["state"] == "ended" and a.ctl("status").json["workerd"]["retained_bytes"] == 4, 20,
+             "all of it is on the disk")
+    doc = verify(run, 0)
+    assert doc["result"] == "verified" and doc["held"] == 2_000_000 and doc["held_xxh3"] == doc["log_xxh3"]
+    assert verify(alive, 3)["result"] == "running"
+    victim = files(a)[-3]
+    with open(victim, "r+b") as f:
+        f.seek(3000)
+        f.write(b"rust")
+    doc = verify(run, 3)
+    assert doc["result"] == "partial" and [m["reason"] for m in doc["missing"]] == ["lost"]
+    assert a.ctl("logs", "verify", "nobody").rc == 1
+    hub.b.ack_logs = True
+    hub.listen()
+    hub.delivered(run, 30)
+    hub.wait("it is acknowledged", lambda: alive.log.acked == 4, 10)
+    assert wait_for(lambda: (d := verify(alive, 3))["missing"] and d, 10, "it is freed")["held"] == 0
+
+
 # ---- bounds ----
 
 def test_b42_totals_with_ten_workloads(agent, hub):
