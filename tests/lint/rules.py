@@ -32,6 +32,7 @@ NEEDED = {
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
     "workerd/launcher/launcher": {"libcap", "libseccomp"},
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
+    "connectd/netprobe": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libyajl", "libcares"},
     "edgectl/edgectl": {"libyajl", "libinih", "libcap", "libxxhash"},     # libcap: by common/runprog, which can also run a program as another user
     "hub/edgehub": {"libssl", "libcrypto", "libwslay", "libyajl", "libsqlite3", "libxxhash"},
     "packaging/run-foreground": {"libcap", "libinih"},
