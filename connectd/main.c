@@ -175,7 +175,7 @@ work_changed(void *ctx)
 	struct connectd *c = ctx;
 
 	if (c->work.pair == 0)
-		privchan_reintroduce(&c->priv);
+		privchan_reintroduce(&c->priv, c->work.fault);
 	link_kick(&c->link);
 }
 

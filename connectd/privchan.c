@@ -10,6 +10,9 @@
 
 #define RETRY_MIN_MS	100
 #define RETRY_MAX_MS	5000
+#define FAULT_MIN_MS	200
+#define FAULT_MAX_MS	30000
+#define FAULT_QUIET_MS	10000	/* a work channel that lived so long was a good one */
 #define QUEUE_MAX	4096
 
 static void chan_ended(struct ipc_chan *chan, int err, void *ctx);
@@ -22,7 +25,8 @@ privchan_init(struct privchan *pc, struct loop *loop, struct workchan *work, con
 {
 	int n;
 
-	*pc = (struct privchan){ .loop = loop, .work = work, .chan.io.fd = -1 };
+	*pc = (struct privchan){ .loop = loop, .work = work, .chan.io.fd = -1,
+		.faults = { .min_ms = FAULT_MIN_MS, .max_ms = FAULT_MAX_MS, .quiet_ms = FAULT_QUIET_MS } };
 	loop_timer_init(&pc->retry, retry_due, pc);
 	chan_conf = (struct ipc_conf){ .rules = privchan_rules, .nrules = privchan_nrules, .max_payload = IPC_MAX_PRIV,
 		.queue_max = QUEUE_MAX, .ctx = pc, .ended = chan_ended };
@@ -92,10 +96,12 @@ retry_due(struct loop_timer *timer)
 }
 
 void
-privchan_reintroduce(struct privchan *pc)
+privchan_reintroduce(struct privchan *pc, bool fault)
 {
 	drop(pc);
-	if (!loop_timer_armed(&pc->retry))
+	if (fault)
+		loop_timer_set_ms(pc->loop, &pc->retry, grow_fault(&pc->faults));
+	else if (!loop_timer_armed(&pc->retry))
 		retry_later(pc);
 }
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/grow.h"
 #include "common/ipc.h"
 #include "common/loop.h"
 #include "connectd/workchan.h"
@@ -21,6 +22,7 @@ struct privchan {
 	int32_t pid;		/* of privhelper, as it says */
 	char build[32];
 	unsigned failures;
+	struct grow faults;	/* of the work channel */
 	int last_err;		/* of connect(), so that one state is logged once */
 	struct loop_timer retry;
 };
@@ -35,7 +37,10 @@ void privchan_done(struct privchan *pc);
 /* Connects, now or after the present wait. */
 void privchan_start(struct privchan *pc);
 
-/* The work channel has ended: come back with empty hands, so that a fresh pair is made. */
-void privchan_reintroduce(struct privchan *pc);
+/*
+ * The work channel has ended: come back with empty hands, so that a fresh pair is made. After a fault (a record that could
+ * not be, a peer that does not read) with a pause that doubles, in which nobody can make one.
+ */
+void privchan_reintroduce(struct privchan *pc, bool fault);
 
 #endif

@@ -94,6 +94,7 @@ chan_ended(struct ipc_chan *chan, int err, void *ctx)
 		log_error("work channel: %s; asking for a new one", strerror(-err));
 	else
 		log_info("work channel closed by workerd");
+	wc->fault = err < 0;
 	down(wc);
 	wc->changed(wc->changed_ctx);
 }
@@ -104,6 +105,7 @@ end_broken(struct loop_timer *timer)
 	struct workchan *wc = timer->ctx;
 
 	log_error("work channel: workerd does not read; asking for a new one");
+	wc->fault = true;
 	down(wc);
 	wc->changed(wc->changed_ctx);
 }

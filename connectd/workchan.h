@@ -42,6 +42,7 @@ struct workchan {
 	monotime_t away_since;	/* NEVER while synced */
 	const struct workchan_listener *listener;
 	void *listener_ctx;
+	bool fault;		/* the last end of the channel was one */
 	struct loop_timer broken;	/* a send failed: the channel is ended from the loop */
 	void (*changed)(void *ctx);	/* up, synced or down; after the listener */
 	void *changed_ctx;

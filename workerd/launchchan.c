@@ -140,7 +140,8 @@ on_held_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	spill_settle(w);
 	w->up = true;
 	log_info("%u workloads taken back, %u from the journal alone", held, lost);
-	privchan_open(w);
+	if (w->awaited == 0)	/* else with the last of them, see life.c */
+		privchan_open(w);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
 #include "workerd/output.h"
+#include "workerd/privchan.h"
 #include "workerd/spill.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
@@ -162,6 +163,19 @@ life_journal(struct workload *wl, enum journal_type type)
 	return r;
 }
 
+/* What was told as ended must not be told as running: nobody hears of us before the last of these has ended again. */
+static void
+no_longer_awaited(struct workload *wl)
+{
+	struct workerd *w = wl->w;
+
+	if (!wl->awaited)
+		return;
+	wl->awaited = false;
+	if (--w->awaited == 0 && w->up)
+		privchan_open(w);
+}
+
 static void
 finish(struct workload *wl)
 {
@@ -183,6 +197,7 @@ finish(struct workload *wl)
 	output_send(wl);
 	control_output(wl);
 	spill_note(wl);
+	no_longer_awaited(wl);
 }
 
 static void
@@ -190,6 +205,7 @@ forget(struct workload *wl)
 {
 	struct workerd *w = wl->w;
 
+	no_longer_awaited(wl);
 	life_journal(wl, JOURNAL_DELIVERED);
 	if (wl->held)
 		launchchan_forget(wl);

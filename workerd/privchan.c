@@ -11,6 +11,9 @@
 
 #define DELAY_MIN	100	/* ms between attempts */
 #define DELAY_MAX	5000
+#define FAULT_MIN	200	/* after a fault of the work channel */
+#define FAULT_MAX	30000
+#define FAULT_QUIET	10000	/* a work channel that lived so long was a good one */
 #define QUEUE_MAX	4096u
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
 
@@ -105,6 +108,7 @@ privchan_open(struct workerd *w)
 {
 	conf.ctx = w;
 	w->priv_delay = DELAY_MIN;
+	w->faults = (struct grow){ .min_ms = FAULT_MIN, .max_ms = FAULT_MAX, .quiet_ms = FAULT_QUIET };
 	loop_timer_init(&w->priv_retry, connect_now, w);
 	connect_now(&w->priv_retry);
 }
@@ -113,6 +117,14 @@ void
 privchan_again(struct workerd *w)
 {
 	retry_later(w);
+}
+
+void
+privchan_fault(struct workerd *w)
+{
+	ipc_chan_done(&w->priv);	/* else the pair that connectd asks for would end the pause */
+	w->priv_pid = 0;
+	loop_timer_set_ms(w->loop, &w->priv_retry, grow_fault(&w->faults));
 }
 
 void

@@ -10,6 +10,9 @@ void privchan_open(struct workerd *w);
 /* The work channel has ended without a successor: asks for one. */
 void privchan_again(struct workerd *w);
 
+/* The work channel has ended by a fault: the same, with a pause that doubles, in which nobody can give us a new one. */
+void privchan_fault(struct workerd *w);
+
 void privchan_done(struct workerd *w);
 
 #endif

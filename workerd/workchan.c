@@ -243,7 +243,10 @@ work_ended(struct ipc_chan *chan, int err, void *ctx)
 	if (err < 0)
 		log_error("connectd's channel: %s", strerror(-err));
 	drop(ctx);
-	privchan_again(ctx);
+	if (err < 0)
+		privchan_fault(ctx);
+	else
+		privchan_again(ctx);
 }
 
 static void

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/conf.h"
+#include "common/grow.h"
 #include "common/ipc.h"
 #include "common/loop.h"
 #include "common/policy.h"
@@ -56,12 +57,14 @@ struct workerd {
 	struct ipc_chan launcher;
 	struct launch_ready ready;
 	bool up;			/* READY and HELD_END have come */
+	uint32_t awaited;		/* taken back, had ended before, and the launcher's word on it is still to come */
 
 	/* privchan.c */
 	struct ipc_chan priv;
 	struct loop_timer priv_retry;
 	int64_t priv_delay;
 	int32_t priv_pid;
+	struct grow faults;		/* of the work channel */
 
 	/* workchan.c */
 	struct ipc_chan work;

@@ -191,6 +191,8 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	if (r < 0)
 		return r;
 	spill_adopt(wl);
+	wl->awaited = (wl->rec.h->flags & RECORD_F_FINAL) != 0;
+	w->awaited += wl->awaited;
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0)
 		workload_event(wl, EV_STARTED);

@@ -29,6 +29,7 @@ struct workload {
 	char top[IDS_TOP_SIZE];		/* top-level directory, for the choice of ids */
 	struct record rec;		/* h NULL: known from the journal alone, or damaged */
 	bool held;			/* the launcher has it */
+	bool awaited;			/* counted in workerd.awaited */
 	bool delivered;			/* the hub has the end already: forget it as soon as the launcher says it has ended */
 	bool journaled_end;
 	uint32_t start_id;		/* of the request to the launcher, 0 = none under way */
