@@ -179,6 +179,9 @@ on_output(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	memcpy(&o, msg->data, sizeof(o));
 	e = mirror_by_wid(wc->mirror, o.wid);
+	/* What has been seen is offered to the next session even if workerd is away then and cannot say it. */
+	if (e != NULL && o.offset + (msg->hdr.len - sizeof(o)) > e->w.produced)
+		e->w.produced = o.offset + (msg->hdr.len - sizeof(o));
 	if (e != NULL && o.epoch == e->epoch && L(wc, output))
 		r = wc->listener->output(e, msg->data, msg->hdr.len - sizeof(o), wc->listener_ctx);
 	/* Not used, or used up: then this does nothing. */
