@@ -84,6 +84,8 @@ load(scmp_filter_ctx ctx, uint32_t action, const struct sandbox_rule *rules, siz
 	if (r == 0)
 		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (r == 0)
+		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
+	if (r == 0)
 		r = seccomp_load(ctx);
 	seccomp_release(ctx);
 	return r;

@@ -29,7 +29,7 @@ extern const size_t sandbox_base_len;
 
 /*
  * Allows sandbox_base and rules, everything else kills the process (with the build option sandbox-action=log it is logged
- * by the kernel and allowed). Needs no_new_privs. -errno.
+ * by the kernel and allowed). For every thread of the process. Needs no_new_privs. -errno.
  */
 int sandbox_seccomp(const struct sandbox_rule *rules, size_t n);
 

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "connectd/session.h"
 
+#define NAMED_MAX_MS	(24LL * 3600 * 1000)
 #define IN_HELLO	0x1u
 #define IN_UP		0x2u
 #define NEEDS_HANDLE	0x4u
@@ -35,6 +36,9 @@ on_bye(struct session *s, const struct cloop_frame *f)
 	char text[LOG_QUOTE_SIZE];
 
 	json_get_bool(f->payload, "reconnect", &reconnect);
+	/* When to be back, from a hub that knows how many it has sent away. What makes no sense is as good as nothing. */
+	s->named = json_get_int(f->payload, "retry_from_ms", 0, NAMED_MAX_MS, &s->window.from_ms) &&
+	    json_get_int(f->payload, "retry_to_ms", 1, NAMED_MAX_MS, &s->window.to_ms);
 	log_quote(text, sizeof(text), reason != NULL ? reason : "", reason != NULL ? strlen(reason) : 0);
 	if (!reconnect)
 		session_end(s, SESSION_STOPPED, 1000, "hub-bye",

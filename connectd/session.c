@@ -62,7 +62,7 @@ session_free(struct session *s)
 void
 session_end(struct session *s, enum session_how how, uint16_t close_code, const char *code, const char *fmt, ...)
 {
-	struct session_over over = { .how = how, .close_code = close_code };
+	struct session_over over = { .how = how, .close_code = close_code, .named = s->named, .window = s->window };
 	va_list ap;
 
 	if (s->state == SESSION_OVER)

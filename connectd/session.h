@@ -90,6 +90,8 @@ struct session {
 	monotime_t last_beat_at;
 	monotime_t unacked_since;	/* when the oldest beat without an ack was sent; NEVER = all have one */
 	int64_t rtt_us;			/* -1 = unknown */
+	bool named;			/* the hub's bye named a window to come back in */
+	struct backoff_window window;
 	int64_t clock_offset_ms;	/* hub minus us; INT64_MIN = unknown */
 	uint64_t unknown_frames;
 	char out[8192];			/* for frames of bounded size */

@@ -80,7 +80,7 @@ end_device(struct hub *hub, const char *id)
 
 	log_info("device %s: revoked", id);
 	if (s != NULL)
-		session_bye(s, "credential revoked", false);
+		session_bye(s, "credential revoked", 0);
 	return r;
 }
 

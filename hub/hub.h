@@ -53,6 +53,7 @@ struct hub {
 	uint64_t last_epoch, last_client;
 	int64_t started;		/* wall ns */
 	struct hub_counters count;
+	struct loop_timer scrub;	/* a dropped start leaves the write-ahead log, see run.c */
 	uint8_t *scratch;		/* HUB_SCRATCH bytes: the message being built */
 };
 

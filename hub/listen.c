@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +15,13 @@
 
 #define BACKLOG		512
 
-/* A literal address, "localhost" or "" (every address, by way of IPv6). No names: no resolver at start-up. */
+/* A literal address or "" (every address, by way of IPv6). */
 static int
 parse_address(const char *host, uint16_t port, struct sockaddr_storage *ss, socklen_t *ret_len)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT };
 
-	if (strcmp(host, "localhost") == 0)
-		host = "127.0.0.1";
 	if (inet_pton(AF_INET, host, &in.sin_addr) == 1) {
 		memcpy(ss, &in, sizeof(in));
 		*ret_len = sizeof(in);
@@ -51,6 +50,36 @@ bind_listen(const struct sockaddr_storage *ss, socklen_t len)
 	return take_fd(&fd);
 }
 
+/* One address of a name, of IPv4 where it has both: that is what a device's configuration says for "localhost", too. */
+static int
+listen_name(const char *host, uint16_t port, char *err, size_t size)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+	struct addrinfo *all, *best = NULL;
+	int fd = -EADDRNOTAVAIL, r;
+	char service[8];
+
+	snprintf(service, sizeof(service), "%u", port);
+	r = getaddrinfo(host, service, &hints, &all);
+	if (r != 0) {
+		snprintf(err, size, "no address of that name: %s", r == EAI_SYSTEM ? strerror(errno) : gai_strerror(r));
+		return -EINVAL;
+	}
+	for (struct addrinfo *ai = all; ai != NULL; ai = ai->ai_next)
+		if (best == NULL || (best->ai_family != AF_INET && ai->ai_family == AF_INET))
+			best = ai;
+	if (best != NULL) {
+		struct sockaddr_storage ss = { 0 };
+
+		memcpy(&ss, best->ai_addr, best->ai_addrlen);
+		fd = bind_listen(&ss, best->ai_addrlen);
+	}
+	freeaddrinfo(all);
+	if (fd < 0)
+		snprintf(err, size, "%s", strerror(-fd));
+	return fd;
+}
+
 int
 listen_tcp(const char *host, uint16_t port, char *err, size_t size)
 {
@@ -58,10 +87,8 @@ listen_tcp(const char *host, uint16_t port, char *err, size_t size)
 	socklen_t len;
 	int fd;
 
-	if (parse_address(host, port, &ss, &len) < 0) {
-		snprintf(err, size, "not an address; names are not looked up");
-		return -EINVAL;
-	}
+	if (parse_address(host, port, &ss, &len) < 0)
+		return listen_name(host, port, err, size);
 	fd = bind_listen(&ss, len);
 	/* A machine without IPv6. */
 	if (fd == -EAFNOSUPPORT && host[0] == '\0' && parse_address("0.0.0.0", port, &ss, &len) == 0)

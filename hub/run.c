@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 
+#define SCRUB_MS	1000
 #define KILL_GRACE_MS	10000	/* between TERM and KILL of a run that is over its timeout */
 
 static void timeout_cb(struct loop_timer *timer);
@@ -173,6 +174,35 @@ run_is_closed(const struct run *run)
 	return run_state_is_final(run->info.state) && !run->closing;
 }
 
+static void
+scrub(struct loop_timer *timer)
+{
+	struct hub *hub = timer->ctx;
+	int r = store_scrub(hub->store);
+
+	if (r < 0) {
+		log_warn("the write-ahead log cannot be emptied of what was in starts: %s", strerror(-r));
+		loop_timer_set_ms(hub->loop, &hub->scrub, 60 * 1000);
+	}
+}
+
+void
+run_scrub_init(struct hub *hub)
+{
+	loop_timer_init(&hub->scrub, scrub, hub);
+}
+
+/* What may be secret in a start goes from the database at once and from its log after a moment, for many starts together. */
+static void
+drop_spec(struct run *run)
+{
+	struct hub *hub = run->hub;
+
+	store_run_drop_spec(hub->store, run->info.handle);
+	if (!loop_timer_armed(&hub->scrub))
+		loop_timer_set_ms(hub->loop, &hub->scrub, SCRUB_MS);
+}
+
 void
 run_bind(struct run *run, struct session *s, uint32_t channel)
 {
@@ -181,10 +211,10 @@ run_bind(struct run *run, struct session *s, uint32_t channel)
 	run->channel = channel;
 	run->acked = run->log.durable;
 	run->window = run->log.durable + STREAM_WINDOW;
-	run->ack_due = false;
+	run->ack_to = run->acked;
 	/* The device holds it, so it has its start: what may be secret in it is not needed here any more. */
 	if (run->info.state == RUN_PENDING) {
-		store_run_drop_spec(s->hub->store, run->info.handle);
+		drop_spec(run);
 		run->info.state = RUN_RUNNING;
 		run_save(run);
 		if (run->info.timeout_ms > 0)
@@ -209,7 +239,7 @@ run_started(struct run *run, const struct frame_started *started)
 	if (run_state_is_final(run->info.state))
 		return;		/* a short one may end before its start is answered */
 	if (run->info.state == RUN_PENDING || run->info.started == 0)
-		store_run_drop_spec(run->hub->store, run->info.handle);
+		drop_spec(run);
 	run->info.state = RUN_RUNNING;
 	run->info.pid = started->pid;
 	run->info.started = started->started_at != 0 ? started->started_at : monotime_wall_ns();
@@ -231,7 +261,7 @@ finish(struct run *run)
 	run->info.ended = monotime_wall_ns();
 	run_flush(run);
 	loop_timer_del(run->hub->loop, &run->timeout);
-	store_run_drop_spec(run->hub->store, run->info.handle);
+	drop_spec(run);
 	run_verify(run);
 	run_save(run);
 	log_info("run %s: %s, %llu bytes of log, %s", run->info.handle, run_state_name(run->info.state),

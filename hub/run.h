@@ -27,7 +27,7 @@ struct run {
 	uint64_t epoch;			/* session it is bound to, 0 = none */
 	uint32_t channel;		/* edgeward.1, in that session; 0 = none */
 	bool edgeward;			/* of the session it is bound to */
-	bool ack_due;			/* at the next flush, however little it is */
+	uint64_t ack_to;		/* acknowledged up to here as soon as it is durable, however little that is */
 	bool listed;			/* in the heartbeat being looked at */
 	bool closing;			/* final, digest not known yet */
 	uint64_t acked;			/* last log_ack of this session */
@@ -58,6 +58,8 @@ void run_watch(struct run *run, struct run_watch *watch);
 void run_unwatch(struct run_watch *watch);
 /* Final, log complete, digest compared: nothing will change. */
 bool run_is_closed(const struct run *run);
+
+void run_scrub_init(struct hub *hub);
 
 /* ---- what devices say (run.c) ---- */
 

@@ -45,7 +45,6 @@ send_log_ack(struct run *run, struct session *s)
 	frame_end(&w);
 	session_send(s, &w);
 	run->acked = run->log.durable;
-	run->ack_due = false;
 }
 
 static void
@@ -70,7 +69,7 @@ run_ack(struct run *run)
 
 	if (s == NULL)
 		return;
-	if (run->log.durable > run->acked && (run->ack_due || run->log.durable - run->acked >= HUB_ACK_EVERY))
+	if (run->log.durable > run->acked && (run->acked < run->ack_to || run->log.durable - run->acked >= HUB_ACK_EVERY))
 		send_log_ack(run, s);
 	send_window(run, s);
 }
@@ -80,7 +79,7 @@ run_want_ack(struct run *run)
 {
 	if (run->log.next == run->acked)
 		return;
-	run->ack_due = true;
+	run->ack_to = run->log.next;	/* a flush under way may have begun before its last bytes came */
 	if (run->log.durable == run->log.next)
 		run_ack(run);
 	else

@@ -16,6 +16,8 @@
 #include "hub/client.h"
 #include "hub/listen.h"
 #include "hub/prune.h"
+#include "hub/run.h"
+#include "hub/sandbox.h"
 #include "proto/hub/limits.h"
 
 #define LISTEN_DEFAULT	"127.0.0.1:8443"
@@ -65,6 +67,7 @@ static void
 on_signal(int signo, void *ctx)
 {
 	struct conn *next;
+	unsigned devices = 0;
 
 	(void)ctx;
 	log_info("signal %d: stopping", signo);
@@ -73,10 +76,12 @@ on_signal(int signo, void *ctx)
 		loop_stop(self.loop);
 		return;
 	}
+	for (const struct session *s = self.sessions; s != NULL; s = s->next)
+		devices += s->welcomed && !s->gone;
 	for (struct conn *c = self.conns; c != NULL; c = next) {
 		next = c->next;
 		if (c->session != NULL && c->session->welcomed && !c->session->gone)
-			session_bye(c->session, "the hub is restarting", true);
+			session_bye(c->session, "the hub is restarting", devices);
 		else
 			conn_kill(c);
 	}
@@ -178,7 +183,7 @@ set_up_store(const struct options *o)
 	if (snprintf(path, sizeof(path), "%s/hub.db", o->datadir) >= (int)sizeof(path))
 		fatal("the path of the data directory is too long");
 	if (syncer_new(self.loop, self.nosync, &self.syncer) < 0 || syncer_new(self.loop, false, &self.digests) < 0)
-		fatal("cannot start a thread");
+		fatal("cannot watch what the threads do");
 	if (store_open(path, self.syncer, err, &self.store) < 0)
 		fatal("%s: %s", path, err);
 	if (pki_hub_key(self.datafd, "hub.key", self.key, err) < 0)
@@ -212,6 +217,7 @@ tear_down(const struct options *o)
 	while (self.conns != NULL)
 		loop_turn(self.loop, 0);
 	unlink(o->sock);
+	loop_timer_del(self.loop, &self.scrub);
 	syncer_free(self.digests);
 	syncer_free(self.syncer);
 	while (self.runs != NULL)
@@ -281,6 +287,22 @@ parse_options(int argc, char *argv[], struct options *o)
 	return optind == argc;
 }
 
+/* Threads inherit what is given up before they start, and the filter comes over all of them. */
+static void
+confine(const struct options *o)
+{
+	int abi = hub_sandbox_files(o->datadir, o->sock), r = abi < 0 ? abi : 0;
+
+	if (r == 0 && (syncer_start(self.syncer) < 0 || syncer_start(self.digests) < 0))
+		fatal("cannot start a thread");
+	if (r == 0)
+		r = hub_sandbox_calls();
+	if (r < 0)
+		fatal("the sandbox could not be entered: %s", strerror(-r));
+	if (abi == 0)
+		log_warn("this kernel has no Landlock; files are protected by permissions only");
+}
+
 int
 serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 {
@@ -288,6 +310,7 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 	char path[4096];
 	sigset_t mask;
 	bool new_ca = false;
+	int r;
 
 	parse_listen(LISTEN_DEFAULT, &o);
 	if (!parse_options(argc, argv, &o))
@@ -309,6 +332,7 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 	if (loop_signals(self.loop, &mask, on_signal, NULL) < 0)
 		fatal("cannot take signals");
 	loop_timer_init(&stop_timer, stop_now, NULL);
+	run_scrub_init(&self);
 	if (notify_init(&notify, self.loop) < 0)
 		fatal("the service manager's socket cannot be used");
 	open_datadir(&o);
@@ -317,13 +341,14 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 	for (size_t i = 0; i < o.nnames; i++)
 		snprintf(self.hosts[self.nhosts++], sizeof(self.hosts[0]), "%s", o.names[i]);
 	set_up_sockets(&o);
+	confine(&o);
 	if (new_ca)
 		log_info("made a private CA");
 	printf("listening %s\npin %s\nca %s/ca.pem\n", self.url, self.pin, o.datadir);
 	fflush(stdout);
 	prune_start(&self, o.keep_ms);
 	notify_send(&notify, "READY=1");
-	int r = loop_run(self.loop);
+	r = loop_run(self.loop);
 	prune_stop(&self);
 	notify_done(&notify);
 	tear_down(&o);

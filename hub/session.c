@@ -10,6 +10,10 @@
 #include "hub/run.h"
 #include "proto/hub/limits.h"
 
+#define BACK_FIRST_MS	200	/* the new process needs a moment */
+#define BACK_EACH_MS	100	/* ten devices a second */
+#define BACK_MAX_MS	120000
+
 int
 session_new(struct conn *conn, const char *device, const char *name, const char *token, bool edgeward)
 {
@@ -157,9 +161,15 @@ session_signal_run(struct session *s, const char *handle, const char *signame, u
 	return 0;
 }
 
+/*
+ * returning: how many devices are told to come back, 0 = this one shall not. They are asked to spread over a time that fits
+ * their number: a device by itself is back at once, a fleet does not come in one second.
+ */
 void
-session_bye(struct session *s, const char *reason, bool reconnect)
+session_bye(struct session *s, const char *reason, unsigned returning)
 {
+	int64_t spread = (int64_t)returning * BACK_EACH_MS;
+	bool reconnect = returning > 0;
 	struct json_w w;
 	char buf[512];
 
@@ -167,6 +177,10 @@ session_bye(struct session *s, const char *reason, bool reconnect)
 	frame_begin(&w, s->version, "bye", NULL, NULL);
 	json_w_str(&w, "reason", reason);
 	json_w_bool(&w, "reconnect", reconnect);
+	if (reconnect) {
+		json_w_int(&w, "retry_from_ms", BACK_FIRST_MS);
+		json_w_int(&w, "retry_to_ms", BACK_FIRST_MS + (spread < BACK_MAX_MS ? spread : BACK_MAX_MS));
+	}
 	frame_end(&w);
 	session_send(s, &w);
 	/* 1012: the hub restarts. A device spreads its return then. */

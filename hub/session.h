@@ -66,7 +66,7 @@ int session_start_run(struct session *s, const char *handle, const char *spec, s
 int session_signal_run(struct session *s, const char *handle, const char *signame, uint64_t client, uint32_t client_id);
 
 /* Tells the device to go, for good unless reconnect. */
-void session_bye(struct session *s, const char *reason, bool reconnect);
+void session_bye(struct session *s, const char *reason, unsigned returning);
 
 /* hello and heartbeat (session_hello.c, session_beat.c) */
 void session_hello(struct session *s, const struct frame *f);

@@ -190,6 +190,18 @@ store_flush(struct store *store)
 	return 0;
 }
 
+int
+store_scrub(struct store *store)
+{
+	if (!store->unscrubbed)
+		return 0;
+	if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) != SQLITE_OK)
+		return -EIO;
+	store->unscrubbed = false;
+	store->durable = store->wal.mark;	/* it flushes both files */
+	return 0;
+}
+
 sqlite3_stmt *
 store_stmt(struct store *store, enum store_stmt which)
 {

@@ -35,6 +35,11 @@ uint64_t store_mark(const struct store *store);
 bool store_dirty_before(const struct store *store, uint64_t mark);
 /* Flushes now, in the caller's time: for what is rare and must come before something else. */
 int store_flush(struct store *store);
+/*
+ * What was dropped (environments may be secret) leaves the write-ahead log, too: copies it into the database, whose freed
+ * pages are overwritten, and empties it. Nothing to do when nothing was dropped. Not at every drop: it flushes two files.
+ */
+int store_scrub(struct store *store);
 
 /* ---- enrollment ---- */
 

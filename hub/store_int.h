@@ -20,6 +20,7 @@ struct store {
 	struct syncer *syncer;
 	struct sync_item wal;		/* mark and synced count writes */
 	uint64_t durable;		/* writes known to be on disk */
+	bool unscrubbed;		/* a start was dropped whose pages are still in the write-ahead log */
 };
 
 /* A statement ready for binding. */

@@ -94,7 +94,13 @@ write_handle(struct store *store, enum store_stmt which, const char *handle)
 int
 store_run_drop_spec(struct store *store, const char *handle)
 {
-	return write_handle(store, ST_RUN_DROP_SPEC, handle);
+	sqlite3_stmt *st = store_stmt(store, ST_RUN_DROP_SPEC);
+	int changes = 0, r;
+
+	store_bind_text(st, 1, handle);
+	r = store_write(store, st, &changes);
+	store->unscrubbed = store->unscrubbed || changes > 0;
+	return r;
 }
 
 char *

@@ -181,14 +181,18 @@ syncer_new(struct loop *loop, bool nosync, struct syncer **ret_syncer)
 	r = fd < 0 ? -errno : loop_io_add(loop, &s->io, fd, EPOLLIN, batch_done, s);
 	if (r < 0 && fd >= 0)
 		close(fd);
-	if (r == 0 && !nosync)
-		r = start_thread(s);
 	if (r < 0) {
 		syncer_free(s);
 		return r;
 	}
 	*ret_syncer = s;
 	return 0;
+}
+
+int
+syncer_start(struct syncer *s)
+{
+	return s->nosync ? 0 : start_thread(s);
 }
 
 void

@@ -31,6 +31,9 @@ struct sync_item {
 
 /* nosync: batches finish at once, without thread and fdatasync (acknowledged bytes survive a crash of the hub only). */
 int syncer_new(struct loop *loop, bool nosync, struct syncer **ret_syncer);
+
+/* Its thread. Apart, because capabilities and Landlock are a thread's own and must be given up before. */
+int syncer_start(struct syncer *syncer);
 /* Waits for the running batch; items queued are dropped without callback. */
 void syncer_free(struct syncer *syncer);
 

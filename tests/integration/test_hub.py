@@ -1,6 +1,8 @@
 """edgehub against a scripted agent: enrollment, sessions, resume, logs, runs. Both dialects where both have the thing."""
+import errno
 import json
 import os
+import platform
 import random
 import signal
 import socket
@@ -12,7 +14,9 @@ import time
 import pytest
 
 from fakeagent import DATA, END, FakeAgent
+from lib import proc
 from lib.edgehub import EdgeHub
+from lib.inject import KILLED, Injector
 from lib.proc import wait_for
 from lib.xxh3 import xxh3_128
 
@@ -288,10 +292,83 @@ def test_spec_as_sent(edgehub, edgeward):
     assert start["spec"]["argv"][1:] == big
     agent.finish(handle, b"")
     assert output(p)[2] == 0
-    # What may be a secret is not kept once the device has it.
-    with open(os.path.join(edgehub.data, "hub.db-wal"), "rb") as f:
-        assert edgehub.json("runs")[0]["command"].startswith("true")
-        f.read()
+    assert edgehub.json("runs")[0]["command"].startswith("true")
+
+
+def test_an_environment_leaves_every_file_once_the_device_has_it(edgehub):
+    """B80: neither the database nor its write-ahead log keeps it, and other runs do."""
+    agent = FakeAgent.enroll(edgehub)
+    p = edgehub.popen("run", "dev", "--env", "TOKEN=canary-4711-canary", "--", "true")
+    handle = agent.take_start(answer=False)["handle_id"]
+
+    def kept():
+        return [name for name in os.listdir(edgehub.data) if os.path.isfile(os.path.join(edgehub.data, name)) and
+                b"canary-4711" in open(os.path.join(edgehub.data, name), "rb").read()]
+    assert kept(), "this test does not see it even while it must be there"
+    agent.send("started", {"handle_id": handle, "pid": 1, "started_at": "0001-01-01T00:00:00Z"}, handle, agent.start_id)
+    wait_for(lambda: not kept(), 10, lambda: f"still in {kept()}")
+    agent.finish(handle, b"")
+    assert output(p)[2] == 0 and edgehub.run_info(handle)["state"] == "exited"
+
+
+def test_an_ack_asked_for_while_bytes_are_flushed_covers_all_of_them(edgehub):
+    """Two heartbeats at once: the bytes before the second come while those before the first are on their way to the disk."""
+    agent = FakeAgent.enroll(edgehub)
+    p, handle, _ = run(edgehub, agent)
+    sent = 0
+    for seq in range(1, 41):
+        agent.binary(DATA, 2, sent, b"0123456789")
+        sent += 10
+        agent.beat(seq, [handle])
+        if seq % 2 == 0:
+            agent.until(lambda: agent.acks.get(handle) == sent)     # with no further heartbeat
+    agent.finish(handle, b"0123456789" * 40)
+    assert output(p)[2] == 0
+
+
+def test_a_restart_asks_devices_back_in_a_time_that_fits_their_number(edgehub):
+    agents = [FakeAgent.enroll(edgehub)]
+    edgehub.proc.terminate()
+    bye = agents[0].expect("bye")["payload"]
+    assert bye["reconnect"] is True and 0 < bye["retry_from_ms"] < bye["retry_to_ms"] <= 1000
+    assert edgehub.proc.wait(10) == 0
+    edgehub.start()
+    agents = [FakeAgent.enroll(edgehub, name=f"d{n}") for n in range(30)]
+    edgehub.proc.terminate()
+    assert 2000 <= agents[0].expect("bye")["payload"]["retry_to_ms"] <= 4000
+    assert edgehub.proc.wait(10) == 0
+    edgehub.start()
+
+
+def test_listens_on_a_name():
+    h = EdgeHub(host="localhost").start()
+    try:
+        assert h.url.startswith("wss://localhost:")
+        FakeAgent.enroll(h)
+    finally:
+        assert h.stop() == []
+    bad = EdgeHub(host="no-such-name.invalid").start(expect=1)
+    assert "no address of that name" in bad.tail()
+    bad.stop()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="skipped: registers of x86-64 only")
+def test_the_hub_is_confined(edgehub):
+    """No capability, a filter over all its threads, its own files alone; B129: nobody looks into it."""
+    FakeAgent.enroll(edgehub)
+    tasks = os.listdir(f"/proc/{edgehub.proc.pid}/task")
+    assert len(tasks) == 3
+    for task in tasks:
+        st = proc.status(f"{edgehub.proc.pid}/task/{task}")
+        assert (st["Seccomp"], st["NoNewPrivs"]) == ("2", "1")
+        assert not any(int(st[k], 16) for k in ("CapInh", "CapPrm", "CapEff", "CapAmb"))
+    with Injector(edgehub.proc.pid) as inj:
+        for path in (b"/etc/passwd", b"/root", b"/dev/null"):
+            assert inj.call("openat", 2**64 - 100, path, os.O_RDONLY, 0) == -errno.EACCES, path
+    with Injector(edgehub.proc.pid) as inj:
+        assert inj.call("execve", b"/bin/true", 0, 0) == KILLED
+    edgehub.restart()
 
 
 @BOTH
@@ -501,6 +578,8 @@ def test_slow_reader_costs_nothing(edgehub):
 def test_quit_leaves_the_run_alone(edgehub):
     agent = FakeAgent.enroll(edgehub)
     p, handle, _ = run(edgehub, agent)
+    agent.data(2, 0, b"x")
+    assert p.stdout.read(1) == b"x"     # so it has heard of its run, too: before, it could only leave without a handle
     p.send_signal(signal.SIGQUIT)
     out, err, rc = output(p)
     assert rc == 121 and handle in err

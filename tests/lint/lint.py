@@ -296,7 +296,7 @@ def check_units_verify(args):
             names.append(os.path.join(where, os.path.basename(path).removesuffix(".in")))
             with open(names[-1], "w", encoding="utf-8") as f:
                 # The programs need not be built for this: any executable will do.
-                f.write(re.sub(r"(@libexecdir@|/var/lib/edgeward/(current|updater))/\w+", "/bin/true", read(path)))
+                f.write(re.sub(r"(@(?:libexecdir|bindir)@|/var/lib/edgeward/(current|updater))/\w+", "/bin/true", read(path)))
         out = subprocess.run(["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True, check=False,
                              env={**os.environ, "SYSTEMD_UNIT_PATH": where + ":"})
     return [line.replace(where + "/", "") for line in (out.stdout + out.stderr).splitlines()]

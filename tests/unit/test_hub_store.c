@@ -25,6 +25,7 @@ open_store(void)
 
 	assert_int_equal(loop_new(&loop), 0);
 	assert_int_equal(syncer_new(loop, false, &syncer), 0);
+	assert_int_equal(syncer_start(syncer), 0);
 	if (store_open(path, syncer, err, &store) < 0)
 		fail_msg("%s", err);
 }

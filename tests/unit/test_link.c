@@ -158,6 +158,37 @@ test_b02_bye_and_retry_after(void **state)
 	assert_in_range(wait_ms(), 60000, 90000);
 }
 
+/* The hub names a window: never outside it; what makes no sense counts as nothing said. */
+static void
+test_b02_a_window_named_in_bye(void **state)
+{
+	static const struct { const char *fields; int64_t from, to; } cases[] = {
+		{ "\"retry_from_ms\":200,\"retry_to_ms\":300", 1000, 1000 },	/* never under its own minimum */
+		{ "\"retry_from_ms\":200,\"retry_to_ms\":4200", 1000, 4200 },
+		{ "\"retry_from_ms\":60000,\"retry_to_ms\":120000", 60000, 120000 },
+		{ "\"retry_from_ms\":-5,\"retry_to_ms\":300", 100, 31000 },
+		{ "\"retry_from_ms\":500,\"retry_to_ms\":300", 100, 31000 },
+		{ "\"retry_from_ms\":1,\"retry_to_ms\":315360000000", 100, 31000 },
+		{ "\"retry_from_ms\":\"x\",\"retry_to_ms\":300", 100, 31000 },
+	};
+	int64_t max[COUNT(cases)] = { 0 };
+
+	for (size_t i = 0; i < COUNT(cases) * 20; i++) {
+		size_t c = i % COUNT(cases);
+		char frame[256];
+
+		snprintf(frame, sizeof(frame), "{\"v\":1,\"type\":\"bye\",\"payload\":{\"reconnect\":true,%s}}", cases[c].fields);
+		backoff_stable(&rig.link.backoff);
+		session_up();
+		rig_hub("%s", frame);
+		assert_in_range(wait_ms(), cases[c].from, cases[c].to);
+		max[c] = wait_ms() > max[c] ? wait_ms() : max[c];
+		rig_advance(wait_ms());
+	}
+	for (size_t c = 3; c < COUNT(cases); c++)
+		assert_true(max[c] > 10000);
+}
+
 /* 500 devices, one cause, one moment. */
 static void
 test_b02_a_fleet(void **state)
@@ -629,7 +660,7 @@ main(void)
 #define Q(f)	cmocka_unit_test_setup_teardown(f, setup_quick, teardown)
 #define U(f)	cmocka_unit_test_setup_teardown(f, setup_unenrolled, teardown_token)
 	const struct CMUnitTest tests[] = {
-		T(test_b01_only_a_stable_session_resets), T(test_b02_first_wait_by_cause), T(test_b02_bye_and_retry_after),
+		T(test_b01_only_a_stable_session_resets), T(test_b02_first_wait_by_cause), T(test_b02_bye_and_retry_after), T(test_b02_a_window_named_in_bye),
 		T(test_b02_a_fleet), Q(test_b03_silence), Q(test_b03_full_queue_and_no_acks), T(a_welcome_that_does_not_come),
 		T(heartbeats_keep_their_distance), T(test_b23_a_storm_of_events), T(test_b23_no_wait_is_long_and_can_be_cut),
 		T(reconnect_out_of_a_session), T(stops_for_good), T(test_b23_a_changed_credential_wakes), T(a_configuration_error_is_not_retried),

@@ -10,7 +10,7 @@ import tempfile
 from lib.agent import BROKEN, exe
 from lib.proc import wait_for
 
-ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "ASAN_OPTIONS": "detect_leaks=1:exitcode=99:quarantine_size_mb=4",
+ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "ASAN_OPTIONS": "detect_leaks=0:exitcode=99:quarantine_size_mb=4",
        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
 
 
