@@ -16,9 +16,8 @@ from lib.agent import is_root
 from lib.checks import CommonChecks
 from lib.proc import wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 SOAK = os.environ.get("EDGEWARD_SOAK") == "1"
+pytestmark = pytest.mark.timeout(600 if SOAK else 180)
 COUNT = "for i in range({n}): print('line %09d' % i, flush=True); time.sleep({d})"
 
 
@@ -45,11 +44,12 @@ def kill_loop(a, hub, roles, rounds, rng, runs):
 def test_random_kills_under_load(agent, hub, dialect, roles):
     a = agent()
     rng = random.Random("".join(roles))
-    n = 6000 if SOAK else 500
+    n = 15000 if SOAK else 500
     slow = [hub.start(py(COUNT.format(n=n, d=0.01) + f"\nsys.exit({k + 1})")) for k in range(3)]
     pids = [r.started["pid"] for r in slow]
-    kill_loop(a, hub, roles, 40 if SOAK else 5, rng, slow)
+    kill_loop(a, hub, roles, 25 if SOAK else 5, rng, slow)     # run-foreground's own pause grows to 5 s
     for k, run in enumerate(slow):
+        hub.finish(run, 300 if SOAK else 30)
         hub.delivered(run, 90)
         assert run.exit_code == k + 1 and run.log.gaps == []
         assert hashlib.sha256(run.text).digest() == hashlib.sha256(counted(n)).digest()

@@ -17,7 +17,8 @@ import pytest
 
 BUILD = os.environ.get("EDGEWARD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
 RUN_FOREGROUND = os.path.join(BUILD, "packaging/run-foreground")
-NET, WORK, POOL, POOL_GID, OPERATOR = 61731, 61732, 61740, 61733, 61734
+UIDS = 7000000 + os.getpid() % 20000 * 64      # another test run on this machine has others
+NET, WORK, POOL, POOL_GID, OPERATOR = UIDS, UIDS + 1, UIDS + 16, UIDS + 2, UIDS + 3
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root to give out users")
 

@@ -143,7 +143,7 @@ def test_b66_many_short_jobs_leave_nothing_on_disk(agent, hub):
     before = count()
     total = 1000 if os.environ.get("EDGEWARD_SOAK") == "1" else 100
     for _ in range(total):
-        hub.delivered(hub.start("true"))
+        hub.finish(hub.start("true"))
     wait_for(lambda: count() <= before, 5, lambda: f"{count()} files, {before} before")
 
 
@@ -244,7 +244,7 @@ def test_b71_other_state_files_damaged(agent, hub, how):
     a = agent()
     first = hub.session()
     run = hub.start("sleep 1000", work_dir="one")
-    hub.finish(hub.start("true", work_dir="two"))
+    over = hub.finish(hub.start("true", work_dir="two"))
     a.crash()
     names = []
     for where, _, files in os.walk(a.state):
@@ -258,6 +258,8 @@ def test_b71_other_state_files_damaged(agent, hub, how):
     hub.session(20, after=first)
     hub.finish(hub.start("echo fine", work_dir="three"))
     hub.wait("the old handle has an end, or is told as lost by its absence", lambda: run.terminal or run.missing, 20)
+    # A journal cut before the line that told its end cannot know it: what had ended is then told as lost, too.
+    hub.violations[:] = [v for v in hub.violations if over.handle not in v or "repeated terminal status" not in v]
 
 
 @pytest.mark.parametrize("change", ["other boot", "other pid", "pid 1", "own pid", "pid 0", "pid -1"])

@@ -47,7 +47,9 @@ EXITED, SIGNALLED, CANCELLED, TIMEOUT, LIMIT, LOST = range(1, 7)
 (OK, BUSY, FORBIDDEN_PATH, POLICY, SANDBOX, DISK_LOW, MEMORY_LOW, UNSUPPORTED, BAD_SPEC, START_FAILED,
  UNKNOWN_HANDLE) = range(11)
 
-NET_UID, WORK_UID, POOL_FIRST, POOL_COUNT, POOL_GID = 61001, 61002, 61100, 16, 61003
+# Of this test process alone: another one on the same machine must not be taken for what we left behind.
+_UIDS = 5000000 + os.getpid() % 20000 * 64
+NET_UID, WORK_UID, POOL_GID, PLAIN_UID, POOL_FIRST, POOL_COUNT = _UIDS, _UIDS + 1, _UIDS + 2, _UIDS + 3, _UIDS + 16, 16
 V2 = "/sys/fs/cgroup/unified" if os.path.isdir("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
 
 
@@ -88,7 +90,7 @@ class Device:
         os.chmod(self.dir, 0o755)
         self.plain = plain or os.getuid() != 0
         self.subscribe, self.limit, self.ack = subscribe, limit, ack
-        self.uid = os.getuid() if os.getuid() != 0 else (65500 if plain else WORK_UID)
+        self.uid = os.getuid() if os.getuid() != 0 else (PLAIN_UID if plain else WORK_UID)
         self.pool = pool and not self.plain
         self.env = dict(os.environ, ASAN_OPTIONS="detect_leaks=0:abort_on_error=1", UBSAN_OPTIONS="halt_on_error=1",
                         **(env or {}))
