@@ -62,13 +62,7 @@ static const struct command {
 	    "  --check       what is in force and under way, or whether FILE would be taken\n"
 	    "  --cancel      take a queued upgrade back, or end a trial\n"
 	    "  --history     the last upgrades and refusals" },
-	{ "probe", cmd_probe, "", "what privupgrade(8) asks during a trial; not for scripts", NULL },
-	{ "doctor", cmd_doctor, "[-c CONF] [-p POLICY] [-s STATEDIR] [-P POOLFILE]",
-	    "every part of this installation in order; each fault with its cause and a command to try",
-	    "Configuration, files, clock, the way to the hub (name, proxy, TLS, upgrade), identity, disk, cgroups, the kernel,\n"
-	    "accounts, units, processes, release keys. It needs no daemon, changes nothing, ends within 10 s, and says what this\n"
-	    "user may not see. The exit code is 1 when a check failed, 3 when one is to be looked at. What it looks at follows\n"
-	    "from -r; -c, -p, -s (the directory above connectd/ and workerd/) and -P name other places." },
+	{ "probe", cmd_probe, "[ADDRESS:PORT]", "what privupgrade(8) asks during a trial; not for scripts", NULL },
 	{ "version", cmd_version, "", "versions of edgectl and of what runs", NULL },
 	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used", NULL },
 };

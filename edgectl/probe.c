@@ -2,14 +2,22 @@
  * probe: what privupgrade(8) asks while a release is on trial, in the lines of proto/release/records.h. It is run as an ordinary user in
  * the group of the sockets, from the release whose daemons it asks, because it speaks their version.
  */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/parse.h"
 #include "edgectl/edgectl.h"
 #include "edgectl/status.h"
 #include "proto/release/records.h"
 
 #define LIST_MS	2000
+#define REACH_S	3
 
 /* One that has ended, and not as lost, counts as taken over: its pid is 0 then. */
 static void
@@ -50,6 +58,31 @@ refused(const struct ctl_connectd_status *net)
 	return net->link == CTL_LINK_STOPPED || net->link == CTL_LINK_UNENROLLED || net->link == CTL_LINK_UNCONFIGURED;
 }
 
+/* Whether somebody accepts a connection there: evidence that the network is not what is missing. The address is numeric. */
+static bool
+reachable(const char *peer)
+{
+	const char *colon = strrchr(peer, ':');
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+	bool six = peer[0] == '[';
+	const struct sockaddr *to = six ? (const struct sockaddr *)&in6 : (const struct sockaddr *)&in;
+	const struct timeval bound = { .tv_sec = REACH_S };
+	char host[UPGRADE_PEER_SIZE];
+	uint32_t port;
+	_cleanup_close_ int fd = -1;
+
+	if (colon == NULL || parse_u32(colon + 1, 1, 65535, &port) < 0)
+		return false;
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - peer) - 2 * six, peer + six);
+	in.sin_port = in6.sin6_port = htons((uint16_t)port);
+	if (inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&in6.sin6_addr : (void *)&in.sin_addr) != 1)
+		return false;
+	fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)) == 0 &&
+	    connect(fd, to, six ? sizeof(in6) : sizeof(in)) == 0;
+}
+
 int
 cmd_probe(struct edgectl *ctl, int argc, char **argv)
 {
@@ -58,10 +91,10 @@ cmd_probe(struct edgectl *ctl, int argc, char **argv)
 	static struct view v;
 	int n;
 
-	if (argc > 1)
-		return no_arguments(argc, argv);
+	if (argc > 2 || (argc == 2 && !upgrade_peer_ok(argv[1])))
+		return usage_error("probe", "takes a numeric address and port, or nothing");
 	status_look(ctl, &v);
-	p = (struct upgrade_probe){ .net_up = v.net_up, .work_up = v.work_up, .cause = "none" };
+	p = (struct upgrade_probe){ .net_up = v.net_up, .work_up = v.work_up, .cause = "none", .peer = "-" };
 	p.introduced = v.net_up && v.work_up && v.net.priv_up && v.work.priv_up && v.work.launcher_up && v.net.work_up && v.work.work_up;
 	p.connected = v.net_up && v.net.link == CTL_LINK_CONNECTED;
 	p.hub_refuses = v.net_up && refused(&v.net);
@@ -71,6 +104,9 @@ cmd_probe(struct edgectl *ctl, int argc, char **argv)
 	p.active = v.work_up ? (uint64_t)v.work.running + v.work.pending : 0;
 	if (v.net_up && release_word_ok(v.net.cause))
 		snprintf(p.cause, sizeof(p.cause), "%.31s", v.net.cause);
+	if (p.connected && v.net.proxy[0] == '\0' && upgrade_peer_ok(v.net.peer))
+		snprintf(p.peer, sizeof(p.peer), "%s", v.net.peer);
+	p.reachable = argc == 2 && reachable(argv[1]);
 	if (v.work_up)
 		list_work(ctl, &p);
 	n = upgrade_probe_write(&p, text, sizeof(text));

@@ -89,7 +89,7 @@ begin_state(struct updater *u, const struct inbox *inbox)
 	char version[RELEASE_VERSION_SIZE];
 
 	*s = (struct upgrade_state){ .attempt = h->n > 0 ? h->entries[h->n - 1].attempt + 1 : 1, .source = inbox->source,
-		.sequence = inbox->request.sequence, .version = "-", .id = "-", .code = "none", .detail = "-" };
+		.sequence = inbox->request.sequence, .version = "-", .id = "-", .peer = "-", .code = "none", .detail = "-" };
 	if (inbox->request.id[0] != '\0')
 		memcpy(s->id, inbox->request.id, sizeof(s->id));
 	link_read(u, LINK_CURRENT, s->from);
@@ -156,8 +156,10 @@ serve(struct updater *u, enum upgrade_source source)
 	r = r < 0 ? r : prepare(u, &inbox);
 	e = r < 0 ? end_refused(u, r) : 0;
 	inbox_done(u, &inbox);
-	if (r == 0)
-		return trial_begin(u);
+	if (r == 0) {
+		r = trial_begin(u);
+		return r == -ECANCELED ? end_refused(u, r) : r;
+	}
 	if (source == UPGRADE_HUB)	/* whoever floods us with requests costs one process that sleeps */
 		usleep((unsigned)u->flood_ms * 1000);
 	return e;

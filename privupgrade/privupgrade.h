@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proto/release/judge.h"
 #include "proto/release/manifest.h"
 #include "proto/release/records.h"
 
@@ -113,18 +114,11 @@ int self_test(struct updater *u, const char *dir, const struct manifest *m);
 
 /* ---- units.c: the service manager, by way of systemctl ---- */
 
-#define UNITS	3
-enum unit { UNIT_PRIVHELPER, UNIT_CONNECTD, UNIT_WORKERD };
+/* What systemctl says of our units; runs_new is not filled. -errno. */
+int units_look(struct updater *u, struct judge_unit_facts units[JUDGE_UNITS]);
 
-struct unit_info {
-	bool active, failed;		/* active: running or about to */
-	uint32_t pid, restarts;
-};
-
-int units_look(struct updater *u, struct unit_info info[UNITS]);
-
-/* Those that were active. keep_work: workerd alone is replaced, its launcher stays. */
-int units_restart(struct updater *u, const struct unit_info before[UNITS], bool keep_work);
+/* Those in u->state.units. keep_work: workerd alone is replaced, its launcher stays. */
+int units_restart(struct updater *u, bool keep_work);
 
 /* What the daemons say of themselves, as edgectl(8) probe prints it: the edgectl of that release, because it speaks their version. */
 void units_probe(struct updater *u, const char *target, struct upgrade_probe *ret_probe);

@@ -25,7 +25,6 @@
 
 #define TRIAL_ENTRIES	3
 #define POLL_MS		500
-#define WORKERD_DEATHS	3	/* of workerd under one launcher, which starts it again itself */
 
 static void
 new_target(const struct updater *u, char target[UPGRADE_LINK_SIZE])
@@ -45,139 +44,44 @@ runs(const struct updater *u, uint64_t pid, const char *target, const char *name
 	return pid != 0 && stat(proc, &exe) == 0 && stat(path, &file) == 0 && exe.st_dev == file.st_dev && exe.st_ino == file.st_ino;
 }
 
+/* Everything the judge wants to know. */
 static void
-units_before(const struct updater *u, struct unit_info before[UNITS])
+look(struct updater *u, const struct judge *j, const char *target, struct upgrade_probe *probe, struct judge_facts *f)
 {
-	for (unsigned i = 0; i < UNITS; i++)
-		before[i] = (struct unit_info){ .active = (u->state.units >> i & 1) != 0 };
+	*f = (struct judge_facts){ .cancelled = unlinkat(u->dir, "cancel", 0) == 0, .probe = probe };
+	f->units_known = units_look(u, f->units) == 0;
+	units_probe(u, target, probe);
+	f->units[JUDGE_PRIVHELPER].runs_new = runs(u, f->units[JUDGE_PRIVHELPER].pid, target, "privhelper");
+	f->units[JUDGE_CONNECTD].runs_new = runs(u, f->units[JUDGE_CONNECTD].pid, target, "connectd");
+	f->units[JUDGE_WORKERD].runs_new = runs(u, probe->work_pid, target, "workerd");
+	for (unsigned i = 0; i < j->work.nwork; i++)
+		f->work_alive[i] = j->work.work[i].pid != 0 && kill((pid_t)j->work.work[i].pid, 0) == 0;
 }
 
-/* NULL if all that ran before runs from target, knows each other and answers; else what is wrong. */
-static const char *
-unhealthy(const struct updater *u, const struct unit_info before[UNITS], const struct unit_info now[UNITS], const struct upgrade_probe *probe,
-    const char *target)
-{
-	if (before[UNIT_PRIVHELPER].active && !runs(u, now[UNIT_PRIVHELPER].pid, target, "privhelper"))
-		return "privhelper does not run";
-	if (before[UNIT_CONNECTD].active && !runs(u, now[UNIT_CONNECTD].pid, target, "connectd"))
-		return "connectd does not run";
-	if (before[UNIT_CONNECTD].active && !probe->net_up)
-		return "connectd does not answer";
-	if (before[UNIT_WORKERD].active && !probe->work_up)
-		return "workerd does not answer";
-	if (before[UNIT_WORKERD].active && !runs(u, probe->work_pid, target, "workerd"))
-		return "workerd is not the new one";
-	if (before[0].active && before[1].active && before[2].active && !probe->introduced)
-		return "the processes do not know each other";
-	return NULL;
-}
-
-/* A workload that ran and is neither running under its pid nor properly ended. One that is no longer told of has ended, or its
- * process would still be there. */
-static const char *
-lost_work(const struct upgrade_probe *before, const struct upgrade_probe *now)
-{
-	for (unsigned i = 0; i < before->nwork; i++) {
-		const struct upgrade_work *w = &before->work[i], *found = NULL;
-
-		for (unsigned k = 0; k < now->nwork && found == NULL; k++)
-			if (strcmp(now->work[k].handle, w->handle) == 0)
-				found = &now->work[k];
-		if (w->pid != 0 && (found != NULL ? found->pid != 0 && found->pid != w->pid : kill((pid_t)w->pid, 0) == 0))
-			return w->handle;
-	}
-	return NULL;
-}
-
-struct watch {
-	struct unit_info before[UNITS], first[UNITS], now[UNITS];
-	struct upgrade_probe work, probe;	/* work: what ran before */
-	unsigned deaths;
-	bool looked, told;
-};
-
-/* Ended and started again by the service manager, or by the launcher. A restart that somebody asked for resets the count. */
+/* 0 = it may stay, -ECANCELED. */
 static int
-crashed(struct updater *u, struct watch *w, uint64_t old_work_pid)
+judge(struct updater *u, const struct upgrade_probe *work)
 {
-	static const char *const names[UNITS] = { "privhelper", "connectd", "the launcher" };
+	static struct judge j;
+	static struct upgrade_probe probe;
+	struct judge_facts f;
+	char target[UPGRADE_LINK_SIZE];
+	monotime_t begin = monotime_now();
+	bool told = false;
 
-	for (unsigned i = 0; i < UNITS; i++) {
-		if (!w->looked || w->now[i].restarts < w->first[i].restarts)
-			w->first[i] = w->now[i];
-		if (w->before[i].active && (w->now[i].failed || w->now[i].restarts > w->first[i].restarts))
-			return refuse(u, "crashed", "%s ended and was started again", names[i]);
-	}
-	if (w->now[UNIT_WORKERD].pid != w->first[UNIT_WORKERD].pid)
-		w->deaths = 0;
-	w->first[UNIT_WORKERD].pid = w->now[UNIT_WORKERD].pid;
-	if (old_work_pid != 0 && w->probe.work_pid != 0 && w->probe.work_pid != old_work_pid && ++w->deaths > WORKERD_DEATHS)
-		return refuse(u, "crashed", "workerd ends again and again");
-	w->looked = true;
-	return 0;
-}
-
-/* One look. 1 = healthy, 0 = not (yet), -ECANCELED = back. */
-static int
-look(struct updater *u, struct watch *w, const char *target, const char **ret_why)
-{
-	uint64_t old_work_pid = w->probe.work_pid;
-	const char *lost;
-	int r;
-
-	if (unlinkat(u->dir, "cancel", 0) == 0)
-		return refuse(u, "cancelled", "the operator cancelled it");
-	r = units_look(u, w->now);
-	if (r < 0) {
-		*ret_why = "systemctl does not work";
-		return 0;
-	}
-	units_probe(u, target, &w->probe);
-	r = crashed(u, w, old_work_pid);
-	if (r < 0)
-		return r;
-	*ret_why = unhealthy(u, w->before, w->now, &w->probe, target);
-	if (*ret_why != NULL)
-		return 0;
-	lost = lost_work(&w->work, &w->probe);
-	return lost != NULL ? refuse(u, "lost-work", "workload %s was not taken over", lost) : 1;
-}
-
-/* The hub: 1 = welcomed again, or there was no session before; 0 = it is not to be reached, which is nobody's fault; -ECANCELED. */
-static int
-look_at_hub(struct updater *u, struct watch *w, bool late)
-{
-	if (!u->state.connected || w->probe.connected)
-		return 1;
-	if (w->probe.hub_refuses && late)
-		return refuse(u, "hub-refuses", "the hub is there and does not take it: %s", w->probe.cause);
-	if (!w->told)
-		step(u, "not connected (%s): it stays on trial until there is a session", w->probe.cause);
-	w->told = true;
-	return 0;
-}
-
-/* 0 = it may stay, -ECANCELED. Being offline alone never ends it. */
-static int
-judge(struct updater *u, struct watch *w, const char *target)
-{
-	monotime_t begin = monotime_now(), good = begin;
-	const char *why = NULL;
-
+	new_target(u, target);
+	judge_init(&j, &u->state, u->start_ms, work);
 	for (;;) {
-		int r = look(u, w, target, &why);
-		monotime_t now = monotime_now();
-
-		if (r < 0)
-			return r;
-		if (r > 0)
-			good = now;
-		else if (monotime_diff_ms(now, good) >= u->start_ms)
-			return refuse(u, "unhealthy", "%s", why);
-		if (r > 0 && monotime_diff_ms(now, begin) >= (int64_t)u->state.settle * 1000) {
-			r = look_at_hub(u, w, monotime_diff_ms(now, begin) >= (int64_t)u->state.settle * 1000 + u->start_ms);
-			if (r != 0)
-				return r < 0 ? r : 0;
+		look(u, &j, target, &probe, &f);
+		f.now_ms = monotime_diff_ms(monotime_now(), begin);
+		switch (judge_look(&j, &f)) {
+		case JUDGE_GOOD: return 0;
+		case JUDGE_BAD: return refuse(u, j.code, "%s", j.detail);
+		case JUDGE_GO_ON: break;
+		case JUDGE_WAIT:
+			if (!told)
+				step(u, "not connected (%s): it stays on trial until there is a session", j.detail);
+			told = true;
 		}
 		usleep(POLL_MS * 1000);
 	}
@@ -202,31 +106,33 @@ commit(struct updater *u)
 	return r;
 }
 
-/* Waits for the old release to run again; whatever comes of it, there is nothing else to go to. */
-static void
-wait_for_old(struct updater *u, const struct unit_info before[UNITS], const char *target)
+/* Waits for the old release to run again, and with session for it to be connected. There is nothing else to go to. */
+static bool
+old_is_back(struct updater *u, const char *target, bool session)
 {
-	static const char *const programs[] = { "privhelper", "connectd", "launcher" };
-	monotime_t end = monotime_add_ms(monotime_now(), u->start_ms);
-	struct unit_info now[UNITS];
-	bool all = false;
+	monotime_t end = monotime_add_ms(monotime_now(), (session ? 4 : 1) * u->start_ms);
+	static struct upgrade_probe probe;
+	static const struct judge none;
+	struct judge_facts f;
+	bool back = false;
 
-	while (!all && monotime_before(monotime_now(), end)) {
-		all = units_look(u, now) == 0;
-		for (unsigned i = 0; i < UNITS; i++)
-			all = all && (!before[i].active || (now[i].active && (runs(u, now[i].pid, target, programs[i]) || i == UNIT_WORKERD)));
-		if (!all)
+	while (!back && monotime_before(monotime_now(), end)) {
+		look(u, &none, target, &probe, &f);
+		back = f.units_known && (!session || probe.connected);
+		for (unsigned i = 0; i < JUDGE_UNITS; i++)
+			back = back && ((u->state.units >> i & 1) == 0 || (f.units[i].active && (f.units[i].runs_new || i == JUDGE_WORKERD)));
+		if (!back)
 			usleep(POLL_MS * 1000);
 	}
-	if (!all)
-		log_error("the old release does not run as it should: look at systemctl status 'edgeward-*'");
+	return back;
 }
 
 static int
 back(struct updater *u, bool restart)
 {
 	const char *to = target_complete(u, u->state.from) ? u->state.from : u->packaged;
-	struct unit_info before[UNITS];
+	/* The hub's address answered and there was no session. If the old release gets none either, that says nothing of the new one. */
+	bool session = restart && strcmp(u->state.code, "no-session") == 0, well = true;
 	struct upgrade_probe probe;
 	int r = store_save_state(u, UPGRADE_BACK);
 
@@ -234,13 +140,15 @@ back(struct updater *u, bool restart)
 	if (r == 0)
 		r = link_set(u, LINK_CURRENT, to);
 	if (r == 0 && restart) {
-		units_before(u, before);
 		units_probe(u, to, &probe);
-		units_restart(u, before, probe.work_up && probe.active > 0);
-		wait_for_old(u, before, to);
+		units_restart(u, probe.work_up && probe.active > 0);
+		well = old_is_back(u, to, session);
+		if (!well)
+			log_error("%s", session ? "the old release has no session either" :
+			    "the old release does not run as it should: look at systemctl status 'edgeward-*'");
 	}
 	if (r == 0)
-		r = store_record(u, UPGRADE_OUT_BACK, u->state.code, u->state.detail);
+		r = store_record(u, session && !well ? UPGRADE_OUT_FAILED : UPGRADE_OUT_BACK, u->state.code, u->state.detail);
 	if (r == 0)
 		r = store_end_state(u);
 	releases_prune(u);
@@ -269,17 +177,19 @@ forget(struct updater *u)
 int
 trial_begin(struct updater *u)
 {
-	struct watch w = { 0 };
+	static struct upgrade_probe work;
+	struct judge_unit_facts units[JUDGE_UNITS];
 	char target[UPGRADE_LINK_SIZE];
-	int r = units_look(u, w.before);
+	int r = units_look(u, units);
 
 	if (r < 0)
 		return refuse(u, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r));
-	units_probe(u, u->state.from, &w.work);
+	units_probe(u, u->state.from, &work);
 	u->state.units = 0;
-	for (unsigned i = 0; i < UNITS; i++)
-		u->state.units |= w.before[i].active ? 1u << i : 0;
-	u->state.connected = w.before[UNIT_CONNECTD].active && w.work.connected;
+	for (unsigned i = 0; i < JUDGE_UNITS; i++)
+		u->state.units |= units[i].active ? 1u << i : 0;
+	u->state.connected = units[JUDGE_CONNECTD].active && work.connected;
+	snprintf(u->state.peer, sizeof(u->state.peer), "%s", work.peer);
 	u->state.entries = 1;
 	new_target(u, target);
 	r = store_save_state(u, UPGRADE_TRIAL);
@@ -290,18 +200,19 @@ trial_begin(struct updater *u)
 	if (u->state.units == 0)
 		return commit(u);	/* nothing runs that could be judged */
 	step(u, "on trial: %s, %" PRIu64 " s to settle", u->state.version, u->state.settle);
-	r = units_restart(u, w.before, w.work.active > 0);
-	if (r == 0)
-		r = judge(u, &w, target);
+	if (units_restart(u, work.active > 0) < 0)
+		r = refuse(u, "no-systemctl", "the units cannot be restarted");
 	else
-		refuse(u, "no-systemctl", "the units cannot be restarted");
+		r = judge(u, &work);
 	return r < 0 ? decide_back(u, true) : commit(u);
 }
 
 static int
 resume_trial(struct updater *u, bool at_boot)
 {
-	struct watch w = { 0 };
+	static struct upgrade_probe probe;
+	static const struct judge none;
+	struct judge_facts f;
 	char target[UPGRADE_LINK_SIZE], now[UPGRADE_LINK_SIZE];
 	int r = 0;
 
@@ -318,14 +229,13 @@ resume_trial(struct updater *u, bool at_boot)
 		r = refuse(u, "io", "the state cannot be written");
 	if (r < 0 || at_boot)
 		return r < 0 ? decide_back(u, !at_boot) : 0;
-	units_before(u, w.before);
 	if (u->state.units == 0)
 		return commit(u);
-	units_probe(u, target, &w.probe);
-	if (units_look(u, w.now) < 0 || unhealthy(u, w.before, w.now, &w.probe, target) != NULL)
-		units_restart(u, w.before, w.probe.active > 0);
-	w.probe.work_pid = 0;
-	return judge(u, &w, target) < 0 ? decide_back(u, true) : commit(u);
+	/* The units may not have been restarted yet. */
+	look(u, &none, target, &probe, &f);
+	if (!f.units[JUDGE_PRIVHELPER].runs_new || !f.units[JUDGE_CONNECTD].runs_new || !f.units[JUDGE_WORKERD].runs_new)
+		units_restart(u, probe.active > 0);
+	return judge(u, NULL) < 0 ? decide_back(u, true) : commit(u);
 }
 
 int

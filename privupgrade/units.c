@@ -16,33 +16,33 @@
 #define SYSTEMCTL_MS	30000
 #define PROBE_MS	5000
 
-static const char *const names[UNITS] = { [UNIT_PRIVHELPER] = "edgeward-privhelper.service", [UNIT_CONNECTD] = "edgeward-connectd.service",
-	[UNIT_WORKERD] = "edgeward-workerd.service" };
+static const char *const names[JUDGE_UNITS] = { [JUDGE_PRIVHELPER] = "edgeward-privhelper.service", [JUDGE_CONNECTD] = "edgeward-connectd.service",
+	[JUDGE_WORKERD] = "edgeward-workerd.service" };
 
 static void
-set_property(struct unit_info *info, const char *line)
+set_property(struct judge_unit_facts *info, const char *line)
 {
 	if (strncmp(line, "ActiveState=", 12) == 0) {
 		info->failed = strcmp(line + 12, "failed") == 0;
 		info->active = !info->failed && strcmp(line + 12, "inactive") != 0 && strcmp(line + 12, "deactivating") != 0;
 	} else if (strncmp(line, "MainPID=", 8) == 0) {
-		parse_u32(line + 8, 0, INT32_MAX, &info->pid);
+		parse_u64(line + 8, 0, INT32_MAX, &info->pid);
 	} else if (strncmp(line, "NRestarts=", 10) == 0) {
-		parse_u32(line + 10, 0, UINT32_MAX, &info->restarts);
+		parse_u64(line + 10, 0, UINT32_MAX, &info->restarts);
 	}
 }
 
 int
-units_look(struct updater *u, struct unit_info info[UNITS])
+units_look(struct updater *u, struct judge_unit_facts units[JUDGE_UNITS])
 {
 	const char *const argv[] = { u->systemctl, "show", "-p", "ActiveState,MainPID,NRestarts", names[0], names[1], names[2], NULL };
 	char out[1024], *line = out;
 	int r = run_program(argv, 0, 0, SYSTEMCTL_MS, out, sizeof(out));
 
-	memset(info, 0, UNITS * sizeof(info[0]));
+	memset(units, 0, JUDGE_UNITS * sizeof(units[0]));
 	if (r != 0)
 		return r < 0 ? r : -EIO;
-	for (unsigned i = 0; i < UNITS && line != NULL; ) {	/* one block for each, an empty line between */
+	for (unsigned i = 0; i < JUDGE_UNITS && line != NULL; ) {	/* one block for each, an empty line between */
 		char *next = strchr(line, '\n');
 
 		if (next != NULL)
@@ -50,7 +50,7 @@ units_look(struct updater *u, struct unit_info info[UNITS])
 		if (line[0] == '\0')
 			i++;
 		else
-			set_property(&info[i], line);
+			set_property(&units[i], line);
 		line = next;
 	}
 	return 0;
@@ -69,13 +69,13 @@ order(struct updater *u, const char *what, const char *unit)
 }
 
 int
-units_restart(struct updater *u, const struct unit_info before[UNITS], bool keep_work)
+units_restart(struct updater *u, bool keep_work)
 {
 	int r = 0;
 
-	for (unsigned i = 0; i < UNITS; i++)
-		if (before[i].active) {
-			int e = order(u, i == UNIT_WORKERD && keep_work ? "reload" : "restart", names[i]);
+	for (unsigned i = 0; i < JUDGE_UNITS; i++)
+		if ((u->state.units >> i & 1) != 0) {
+			int e = order(u, i == JUDGE_WORKERD && keep_work ? "reload" : "restart", names[i]);
 
 			r = r < 0 ? r : e;
 		}
@@ -87,10 +87,10 @@ units_probe(struct updater *u, const char *target, struct upgrade_probe *ret_pro
 {
 	static char out[UPGRADE_RECORD_MAX];
 	char edgectl[600], sock[300];
-	const char *const argv[] = { edgectl, "-r", u->rundir, "probe", NULL };
+	const char *const argv[] = { edgectl, "-r", u->rundir, "probe", u->open ? u->state.peer : "-", NULL };
 	struct stat st;
 
-	*ret_probe = (struct upgrade_probe){ .cause = "no-probe" };
+	*ret_probe = (struct upgrade_probe){ .cause = "no-probe", .peer = "-" };
 	snprintf(sock, sizeof(sock), "%s/connectd.sock", u->rundir);
 	if (target[0] == '/')
 		snprintf(edgectl, sizeof(edgectl), "%s", u->packaged_edgectl);

@@ -139,9 +139,11 @@ upgrade_state_parse(const void *data, size_t len, struct upgrade_state *ret)
 	lines_need_u64(&l, "settle", 0, UPGRADE_SETTLE_MAX, &s.settle);
 	lines_need_u64(&l, "units", 0, 7, &s.units);
 	s.connected = need_yes_no(&l, "connected");
+	lines_need(&l, "peer", s.peer, sizeof(s.peer));
 	lines_need(&l, "code", s.code, sizeof(s.code));
 	lines_need(&l, "detail", s.detail, sizeof(s.detail));
-	if (lines_done(&l) < 0 || !handle_ok(s.id) || !link_ok(s.from) || (strcmp(s.version, "-") != 0 && !release_version_ok(s.version)) || !release_word_ok(s.code))
+	if (lines_done(&l) < 0 || !handle_ok(s.id) || !link_ok(s.from) || (strcmp(s.version, "-") != 0 && !release_version_ok(s.version)) || !release_word_ok(s.code) ||
+	    !upgrade_peer_ok(s.peer))
 		return -EBADMSG;
 	*ret = s;
 	return 0;
@@ -156,7 +158,8 @@ upgrade_state_write(const struct upgrade_state *s, char *buf, size_t size)
 	    sources[s->source], s->id);
 	put(&t, "from %s\nfrom-sequence %" PRIu64 "\nsequence %" PRIu64 "\nversion %s\nentries %" PRIu64 "\nsettle %" PRIu64 "\n", s->from,
 	    s->from_sequence, s->sequence, s->version, s->entries, s->settle);
-	put(&t, "units %" PRIu64 "\nconnected %s\ncode %s\ndetail %s\n", s->units, s->connected ? "yes" : "no", s->code, s->detail);
+	put(&t, "units %" PRIu64 "\nconnected %s\npeer %s\ncode %s\ndetail %s\n", s->units, s->connected ? "yes" : "no", s->peer, s->code,
+	    s->detail);
 	return put_done(&t);
 }
 
@@ -309,6 +312,8 @@ upgrade_probe_parse(const void *data, size_t len, struct upgrade_probe *ret)
 	p.introduced = need_yes_no(&l, "introduced");
 	p.connected = need_yes_no(&l, "connected");
 	p.hub_refuses = need_yes_no(&l, "hub-refuses");
+	p.reachable = need_yes_no(&l, "reachable");
+	lines_need(&l, "peer", p.peer, sizeof(p.peer));
 	lines_need_u64(&l, "protocol", 0, UINT32_MAX, &p.protocol);
 	lines_need_u64(&l, "connectd-pid", 0, INT32_MAX, &p.net_pid);
 	lines_need_u64(&l, "workerd-pid", 0, INT32_MAX, &p.work_pid);
@@ -322,7 +327,7 @@ upgrade_probe_parse(const void *data, size_t len, struct upgrade_probe *ret)
 			return -EBADMSG;
 		p.nwork++;
 	}
-	if (lines_done(&l) < 0 || !release_word_ok(p.cause))
+	if (lines_done(&l) < 0 || !release_word_ok(p.cause) || !upgrade_peer_ok(p.peer))
 		return -EBADMSG;
 	*ret = p;
 	return 0;
@@ -336,11 +341,20 @@ upgrade_probe_write(const struct upgrade_probe *p, char *buf, size_t size)
 
 	put(&t, "edgeward-probe 1\nconnectd %s\nworkerd %s\nintroduced %s\nconnected %s\nhub-refuses %s\n", yes_no[p->net_up],
 	    yes_no[p->work_up], yes_no[p->introduced], yes_no[p->connected], yes_no[p->hub_refuses]);
+	put(&t, "reachable %s\npeer %s\n", yes_no[p->reachable], p->peer);
 	put(&t, "protocol %" PRIu64 "\nconnectd-pid %" PRIu64 "\nworkerd-pid %" PRIu64 "\nactive %" PRIu64 "\ncause %s\n", p->protocol,
 	    p->net_pid, p->work_pid, p->active, p->cause);
 	for (unsigned i = 0; i < p->nwork; i++)
 		put(&t, "work %s %" PRIu64 "\n", p->work[i].handle, p->work[i].pid);
 	return put_done(&t);
+}
+
+bool
+upgrade_peer_ok(const char *s)
+{
+	size_t n = strspn(s, "0123456789abcdefABCDEF.:[]%");
+
+	return strcmp(s, "-") == 0 || (n > 0 && n < UPGRADE_PEER_SIZE && s[n] == '\0');
 }
 
 void

@@ -17,6 +17,7 @@
 #define UPGRADE_DETAIL_SIZE	200
 #define UPGRADE_LINK_SIZE	256	/* target of `current` */
 #define UPGRADE_TRIES		3u	/* of one release; then it is bad */
+#define UPGRADE_PEER_SIZE	64	/* "192.0.2.1:443", "[2001:db8::1]:443", "-" */
 #define UPGRADE_SETTLE_MAX	600u	/* seconds */
 #define UPGRADE_HISTORY_MAX	32u
 
@@ -50,6 +51,7 @@ struct upgrade_state {
 	uint64_t settle;
 	uint64_t units;			/* which ran before, a bit each: privhelper, connectd, workerd */
 	bool connected;			/* there was a session with the hub before */
+	char peer[UPGRADE_PEER_SIZE];	/* the address of it; "-" when it went by a proxy */
 	char code[UPGRADE_CODE_SIZE];	/* BACK: why; else "none" */
 	char detail[UPGRADE_DETAIL_SIZE];
 };
@@ -90,6 +92,8 @@ struct upgrade_probe {			/* what `edgectl probe` says of the daemons */
 	bool introduced;		/* they know each other, privhelper and launcher */
 	bool connected;			/* there is a session with the hub */
 	bool hub_refuses;		/* the hub is there, and refuses us */
+	bool reachable;			/* the address that was asked for accepts connections */
+	char peer[UPGRADE_PEER_SIZE];	/* of the session, "-" */
 	uint64_t protocol;		/* of the session, 0 = none */
 	uint64_t net_pid, work_pid;	/* 0 = not up */
 	uint64_t active;		/* workloads that run or are about to */
@@ -122,6 +126,9 @@ uint64_t upgrade_history_tries(const struct upgrade_history *h, uint64_t sequenc
 
 /* The one line "VERSION SEQUENCE" beside a packaged release. */
 int upgrade_packaged_parse(const void *data, size_t len, char version[RELEASE_VERSION_SIZE], uint64_t *ret_sequence);
+
+/* An address with a port in numbers, or "-". */
+bool upgrade_peer_ok(const char *s);
 
 /* Makes any text fit to be a detail: printable, no space at an end, not empty. */
 void upgrade_detail(char detail[UPGRADE_DETAIL_SIZE], const char *text);

@@ -109,7 +109,7 @@ main(int argc, char **argv)
 	read_trailer();
 	if (argc == 2 && argv[1][0] == '-')
 		self_test(argv[1]);
-	if (argc == 4 && strcmp(argv[3], "probe") == 0)
+	if (argc >= 4 && strcmp(argv[3], "probe") == 0)
 		probe(argv[2]);
 	if (is("crash"))
 		return 1;

@@ -164,7 +164,7 @@ static void
 test_state(void **state)
 {
 	struct upgrade_state s = { .phase = UPGRADE_BACK, .attempt = 3, .source = UPGRADE_OPERATOR, .id = "x", .from = "/usr/lib/edgeward", .from_sequence = 4,
-		.sequence = 5, .version = "1.0", .entries = 1, .settle = 60, .units = 7, .connected = true, .code = "crashed", .detail = "a b" }, back;
+		.sequence = 5, .version = "1.0", .entries = 1, .settle = 60, .units = 7, .connected = true, .peer = "[::1]:443", .code = "crashed", .detail = "a b" }, back;
 	static const char *const froms[] = { "releases/0", "releases/x", "releases/../../etc", "etc", "/etc/../x", "/a//b", "releases/1/x" };
 	char text[2048];
 	int n = upgrade_state_write(&s, text, sizeof(text));
@@ -252,7 +252,7 @@ test_detail(void **state)
 static void
 test_probe(void **state)
 {
-	static struct upgrade_probe p = { .net_up = true, .connected = true, .protocol = 20, .work_pid = 5, .cause = "none", .nwork = UPGRADE_WORK_MAX }, back;
+	static struct upgrade_probe p = { .net_up = true, .connected = true, .protocol = 20, .work_pid = 5, .peer = "-", .cause = "none", .nwork = UPGRADE_WORK_MAX }, back;
 	static char text[UPGRADE_RECORD_MAX];
 	int n;
 
