@@ -129,7 +129,8 @@ prepare(struct updater *u, const struct inbox *inbox)
 static int
 end_refused(struct updater *u, int r)
 {
-	bool tried = u->open;	/* it was good enough to be staged */
+	/* It was good enough to be staged. What was damaged on its way, by whoever queued it maybe, is not that release. */
+	bool tried = u->open && strcmp(u->code, "bad-file") != 0;
 
 	if (r != -ECANCELED)
 		refuse(u, r == -ENOSPC || r == -EDQUOT ? "no-space" : "io", "%s", strerror(-r));

@@ -134,11 +134,11 @@ back(struct updater *u, bool restart)
 	/* The hub's address answered and there was no session. If the old release gets none either, that says nothing of the new one. */
 	bool session = restart && strcmp(u->state.code, "no-session") == 0, well = true;
 	struct upgrade_probe probe;
-	int r = store_save_state(u, UPGRADE_BACK);
+	int saved = store_save_state(u, UPGRADE_BACK), r;
 
 	step(u, "back to %s: %s", to, u->state.detail);
-	if (r == 0)
-		r = link_set(u, LINK_CURRENT, to);
+	/* On a full disk the phase stays TRIAL; with `current` switched that means "forgotten" to whoever comes next. */
+	r = link_set(u, LINK_CURRENT, to);
 	if (r == 0 && restart) {
 		units_probe(u, to, &probe);
 		units_restart(u, probe.work_up && probe.active > 0);
@@ -147,6 +147,7 @@ back(struct updater *u, bool restart)
 			log_error("%s", session ? "the old release has no session either" :
 			    "the old release does not run as it should: look at systemctl status 'edgeward-*'");
 	}
+	r = r == 0 ? saved : r;
 	if (r == 0)
 		r = store_record(u, session && !well ? UPGRADE_OUT_FAILED : UPGRADE_OUT_BACK, u->state.code, u->state.detail);
 	if (r == 0)
