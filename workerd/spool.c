@@ -86,6 +86,9 @@ adopt_one(struct spool *sp, struct spool_file *file)
 	/* A segment that was cut where it could not be read is whole again at first sight; the later one stands for itself. */
 	if (sp->n > 0 && seg.base < sp->seg[sp->n - 1].end)
 		sp->seg[sp->n - 1].end = seg.base;
+	if (sp->n > 0 && seg.base > sp->seg[sp->n - 1].end && seg.before == 0 && !sp->seg[sp->n - 1].damaged)
+		log_error("spool of %s: output from offset %llu to %llu is missing: it is told as a gap", sp->handle,
+		    (unsigned long long)sp->seg[sp->n - 1].end, (unsigned long long)seg.base);
 	sp->seg[sp->n++] = seg;
 	if (seg.end == seg.base)
 		take_out(sp, sp->n - 1);

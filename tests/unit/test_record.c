@@ -287,6 +287,40 @@ b31_killed_anywhere(void **state)
 	}
 }
 
+/* What is in the spool leaves the ring without being acknowledged or lost; the digest is of all of it, in a later life, too. */
+static void
+spooled_bytes_are_freed(void **state)
+{
+	struct record rec = fresh(), next;
+	int p[2];
+
+	pipe_of(p);
+	put(p[1], 0, 1000);
+	assert_int_equal(record_fill(&rec, p[0], 4096), 1000);
+	record_release(&rec, 400);
+	record_ack(&rec, 300);
+	assert_int_equal(rec.h->tail, 400);
+	assert_int_equal(rec.h->acked, 300);
+	assert_int_equal(rec.h->gaps, 0);
+	assert_int_equal(record_room(&rec), RING - 600);
+	record_release(&rec, 100);		/* never back */
+	assert_int_equal(rec.h->tail, 400);
+	record_count_gap(&rec, 300, 350);	/* a block on the disk could not be read */
+	record_count_gap(&rec, 350, 350);
+	assert_int_equal(rec.h->gaps, 1);
+	assert_int_equal(rec.h->gap_bytes, 50);
+	record_release(&rec, UINT64_MAX);
+	assert_int_equal(rec.h->tail, 1000);
+	record_give_pages(&rec);
+	next = adopt(&rec, p[0]);
+	assert_int_equal(next.h->tail, 1000);
+	assert_int_equal(next.h->hole, 0);
+	check_digest(&next);
+	record_free(NULL, &next);
+	close(p[0]);
+	close(p[1]);
+}
+
 static void
 adoption_keeps_everything(void **state)
 {
@@ -420,6 +454,7 @@ main(void)
 		cmocka_unit_test(fills_and_wraps),
 		cmocka_unit_test(full_ring_takes_nothing),
 		cmocka_unit_test(gaps_are_counted),
+		cmocka_unit_test(spooled_bytes_are_freed),
 		cmocka_unit_test(spares_are_clean),
 		cmocka_unit_test(b31_killed_anywhere),
 		cmocka_unit_test(adoption_keeps_everything),
