@@ -18,6 +18,7 @@ static const char *const any[] = { "any", NULL };
 static const char *const none[] = { "none", NULL };
 static const char *const any_none[] = { "any", "none", NULL };
 static const char *const networks[] = { "none", "filtered", "host", NULL };
+static const char *const levels[] = { "namespaces", "uid", NULL };
 static const char *const channels[] = { "stable", "edge", NULL };
 
 static const struct key policy_keys[] = {
@@ -25,6 +26,7 @@ static const struct key policy_keys[] = {
 	[POLICY_PROGRAMS] = { "work", "programs", KEY_PATHS, P(programs), 0, 0, any, "any" },
 	[POLICY_USERS] = { "work", "users", KEY_NAMES, P(users), 0, 0, NULL, "edgeward-run" },
 	[POLICY_NETWORK] = { "work", "network", KEY_CHOICE, P(network), 0, 0, networks, "host" },
+	[POLICY_SANDBOX_LEVEL] = { "work", "sandbox-level", KEY_CHOICE, P(sandbox_level), 0, 0, levels, "namespaces" },
 	[POLICY_ATTACH] = { "work", "attach", KEY_BOOL, P(attach), 0, 0, NULL, "no" },
 	[POLICY_NESTED_USERNS] = { "work", "nested-userns", KEY_BOOL, P(nested_userns), 0, 0, NULL, "no" },
 	[POLICY_MEMORY] = { "limits", "memory", KEY_SIZE, P(memory), MIB, UINT64_MAX >> 1, none, "none" },

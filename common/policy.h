@@ -16,7 +16,7 @@
 
 /* In the order of the table in policy.c, and of policy.conf(5). */
 enum policy_key {
-	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_ATTACH, POLICY_NESTED_USERNS,
+	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_SANDBOX_LEVEL, POLICY_ATTACH, POLICY_NESTED_USERNS,
 	POLICY_MEMORY, POLICY_MEMORY_DEFAULT, POLICY_PIDS, POLICY_PIDS_DEFAULT, POLICY_CPU, POLICY_CPU_DEFAULT,
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
 	POLICY_USB, POLICY_USB_CLASSES, POLICY_L2, POLICY_L2_RAW,
@@ -28,6 +28,7 @@ enum policy_key {
 };
 
 enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_FILTERED, POLICY_NETWORK_HOST };	/* each allows more */
+enum policy_sandbox { POLICY_SANDBOX_NAMESPACES, POLICY_SANDBOX_UID };
 enum policy_channel { POLICY_CHANNEL_STABLE, POLICY_CHANNEL_EDGE };
 
 #define POLICY_WORD	1	/* programs, harnesses: any; the other lists: none */
@@ -37,6 +38,7 @@ struct policy {
 	bool start, attach, nested_userns;
 	struct keyfile_list programs, users;
 	enum policy_network network;	/* the most a start may have, and what one that asks for nothing gets */
+	enum policy_sandbox sandbox_level;
 	/* [limits]; 0 = none. A default of 0 is the ceiling. */
 	uint64_t memory, memory_default, output, environment;	/* bytes */
 	uint32_t pids, pids_default, slots;

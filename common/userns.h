@@ -1,14 +1,13 @@
-/* User namespaces without privilege: whether there are any, and the one mapping a process may give itself. */
+/* User namespaces without privilege: the one mapping a process may give itself. */
 #ifndef EDGEWARD_USERNS_H
 #define EDGEWARD_USERNS_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
-/* True if an ordinary process can make a user and a pid namespace here: makes one and ends it. */
-bool userns_can(void);
-
-/* In a fresh user namespace: maps the ids this process had outside, and only those, to themselves. 0 or -errno. */
-int userns_map_self(uid_t uid, gid_t gid);
+/*
+ * Enters a user namespace of its own, in which the ids this process has outside, and only those, are mapped to themselves. It
+ * has every capability there. Dumpable for a moment, or the maps would be root's; not dumpable afterwards. 0 or -errno.
+ */
+int userns_enter(uid_t uid, gid_t gid);
 
 #endif

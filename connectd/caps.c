@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "proto/ipc/launch.h"
+
 static const char *
 go_arch(const char *machine)
 {
@@ -83,12 +85,12 @@ put_sandbox(struct json_w *w, const struct work_caps *work, uint8_t controllers,
 	static const char *const limits[] = { "memory", "pids", "cpu" };	/* LAUNCH_CTL_* in this order */
 
 	json_w_obj(w, "sandbox");
-	json_w_bool(w, "user_ns", false);
-	json_w_bool(w, "mount_ns", false);
-	json_w_bool(w, "pid_ns", false);
-	json_w_bool(w, "net_ns", false);
-	json_w_int(w, "landlock_abi", 0);
-	json_w_bool(w, "seccomp", false);
+	json_w_bool(w, "user_ns", (work->sandbox & LAUNCH_PART_USER) != 0);
+	json_w_bool(w, "mount_ns", (work->sandbox & LAUNCH_PART_MOUNT) != 0);
+	json_w_bool(w, "pid_ns", (work->sandbox & LAUNCH_PART_PID) != 0);
+	json_w_bool(w, "net_ns", (work->sandbox & LAUNCH_PART_NET) != 0);
+	json_w_int(w, "landlock_abi", work->landlock_abi);
+	json_w_bool(w, "seccomp", (work->sandbox & LAUNCH_PART_SECCOMP) != 0);
 	json_w_int(w, "cgroup", work->cgroup);
 	json_w_arr(w, "limits");
 	for (unsigned i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)

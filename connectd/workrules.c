@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "connectd/workchan.h"
+#include "proto/ipc/launch.h"
 
 #define L(wc, member)	((wc)->listener != NULL && (wc)->listener->member != NULL)
 
@@ -37,7 +38,8 @@ on_caps(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct work_caps caps;
 
 	take(wc, msg, &caps, sizeof(caps));
-	if (!ipc_str_ok(caps.work_root, sizeof(caps.work_root)) || caps.cgroup > 2)
+	if (!ipc_str_ok(caps.work_root, sizeof(caps.work_root)) || caps.cgroup > 2 ||
+	    (caps.sandbox & ~LAUNCH_PARTS_ALL) != 0 || caps.landlock_abi < 0)
 		return -EBADMSG;
 	wc->mirror->caps = caps;
 	wc->mirror->have_caps = true;

@@ -1,6 +1,7 @@
 /* The JSON document of status. Its schema stands in edgectl(8) and, for programs, in edgectl/edgectl.schema.json. */
 #include "edgectl/edgectl.h"
 #include "edgectl/status.h"
+#include "proto/ipc/launch.h"
 #include "version.h"
 
 static void
@@ -51,6 +52,23 @@ json_connectd(yajl_gen g, const struct ctl_connectd_status *s)
 }
 
 static void
+json_sandbox(yajl_gen g, const struct ctl_workerd_status *s)
+{
+	static const char *const names[] = { "user", "mount", "pid", "ipc", "uts", "net", "proc", "landlock", "seccomp" };
+	char text[160];
+
+	json_open(g, "sandbox", '{');
+	json_str(g, "level", s->sandbox_level == 0 ? "namespaces" : "uid");
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (1u << i != LAUNCH_PART_NET)
+			json_bool(g, names[i], (s->sandbox & 1u << i) != 0);
+	json_int(g, "landlock_abi", s->landlock_abi);
+	launch_parts_text(s->sandbox_missing, text, sizeof(text));
+	json_str(g, "missing", text);
+	json_close(g, '}');
+}
+
+static void
 json_workerd(yajl_gen g, const struct ctl_workerd_status *s)
 {
 	json_bool(g, "up", true);
@@ -77,6 +95,7 @@ json_workerd(yajl_gen g, const struct ctl_workerd_status *s)
 	json_bool(g, "uid_pool", s->uid_pool);
 	json_str(g, "cgroup", name_of_cgroup(s->cgroup));
 	json_str(g, "tree", name_of_tree(s->tree));
+	json_sandbox(g, s);
 	json_bool(g, "work_up", s->work_up);
 	json_bool(g, "priv_up", s->priv_up);
 }

@@ -4,6 +4,7 @@
 
 #include "edgectl/edgectl.h"
 #include "edgectl/status.h"
+#include "proto/ipc/launch.h"
 
 #define LABEL	"%-12s"
 
@@ -49,6 +50,22 @@ text_traffic(const struct ctl_connectd_status *s)
 	putchar('\n');
 }
 
+/* What workloads get, and what they lack. */
+static void
+text_sandbox(const struct ctl_workerd_status *s)
+{
+	char names[160];
+
+	launch_parts_text(s->sandbox, names, sizeof(names));
+	printf(LABEL "%s", "sandbox", names[0] != '\0' ? names : "NONE");
+	if (s->sandbox_level != 0)
+		printf(" (sandbox-level = uid)");
+	launch_parts_text(s->sandbox_missing, names, sizeof(names));
+	if (names[0] != '\0')
+		printf("; NOT GIVEN by this machine: %s", names);
+	putchar('\n');
+}
+
 static void
 text_work(const struct ctl_workerd_status *s)
 {
@@ -62,6 +79,7 @@ text_work(const struct ctl_workerd_status *s)
 	printf("\n" LABEL "%s, %s free\n", "work root", out_safe(s->work_root), out_bytes(s->disk_free));
 	printf(LABEL "%s; %s\n", "separation", s->uid_pool ? "a user for each work directory" : "NONE: all workloads share one user",
 	    s->cgroup == 0 ? "no cgroup" : s->cgroup == 1 ? "cgroup v2 without limits" : "cgroup v2");
+	text_sandbox(s);
 	if (s->cause[0] != '\0')
 		printf(LABEL "%s: %s\n", "work cause", out_safe(s->cause), out_safe(s->detail));
 }

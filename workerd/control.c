@@ -16,6 +16,7 @@
 #include "proto/ipc/ctl.h"
 #include "version.h"
 #include "workerd/admit.h"
+#include "workerd/confinement.h"
 #include "workerd/ctlpolicy.h"
 #include "workerd/life.h"
 #include "workerd/spill.h"
@@ -42,6 +43,8 @@ static void
 cause(const struct workerd *w, struct ctl_workerd_status *s)
 {
 	const char *code = "", *detail = "";
+	char text[208];
+	uint32_t parts;
 
 	if (!w->up) {
 		code = "launcher-starting";
@@ -73,6 +76,9 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	} else if (w->ready.tree == LAUNCH_TREE_NONE) {
 		code = "no-tree";
 		detail = "no cgroup is delegated, and no pid namespace can take its place here";
+	} else if (w->up && confinement_decide(&w->conf, &w->policy, &w->ready, &parts, text) != WORK_OK) {
+		code = "no-sandbox";
+		detail = text;
 	}
 	snprintf(s->cause, sizeof(s->cause), "%s", code);
 	snprintf(s->detail, sizeof(s->detail), "%.*s", (int)sizeof(s->detail) - 1, detail);
@@ -89,9 +95,13 @@ on_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		.uptime_s = (uint32_t)(monotime_diff_ms(monotime_now(), w->since) / 1000), .started = w->started,
 		.refused = w->refused, .output_bytes = w->output_bytes, .gap_bytes = w->gap_bytes, .work_up = w->pair != 0,
 		.priv_up = w->priv_pid != 0, .launcher_up = w->up, .uid_pool = w->caps.uid_pool,
-		.cgroup = w->ready.cgroup, .tree = w->ready.tree, .priv_pid = w->priv_pid };
+		.cgroup = w->ready.cgroup, .tree = w->ready.tree, .priv_pid = w->priv_pid,
+		.landlock_abi = w->ready.landlock_abi, .sandbox_level = (uint8_t)w->policy.sandbox_level };
+	struct confinement sandbox = confinement(&w->conf, &w->policy, &w->ready);
 	struct statvfs st;
 
+	s.sandbox = (uint16_t)sandbox.parts;
+	s.sandbox_missing = (uint16_t)sandbox.missing;
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		s.retained_bytes += workload_in_memory(wl);
 	s.spool_bytes = w->spool.used;

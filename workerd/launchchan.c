@@ -13,6 +13,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "workerd/confinement.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
@@ -82,12 +83,15 @@ on_ready(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	memcpy(&w->ready, msg->data, sizeof(w->ready));
 	if (w->ready.tree > LAUNCH_TREE_PIDNS || w->ready.cgroup > 2 || w->ready.pool_count > POOL_MAX ||
+	    (w->ready.parts & ~LAUNCH_PARTS_ALL) != 0 ||
 	    !ipc_str_ok(w->ready.build, sizeof(w->ready.build)))
 		return -EPROTO;
 	w->ids.first = w->ready.pool_first;
 	w->ids.count = w->ready.pool_count;
 	w->caps.cgroup = w->ready.cgroup;
 	w->caps.uid_pool = w->ready.pool_count > 0;
+	w->caps.sandbox = (uint16_t)(confinement(&w->conf, &w->policy, &w->ready).parts | (w->ready.parts & LAUNCH_PART_NET));
+	w->caps.landlock_abi = (w->caps.sandbox & LAUNCH_PART_LANDLOCK) != 0 ? w->ready.landlock_abi : 0;
 	return 0;
 }
 

@@ -100,7 +100,9 @@ static void
 failed_text(const struct launch_report *rep, char *buf, size_t size)
 {
 	static const char *const stages[] = { "", "switching to the runner id", "entering the work directory",
-		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec" };
+		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec",
+		"sandbox: user namespace", "sandbox: namespaces", "sandbox: loopback", "sandbox: view of the file system", "sandbox: /proc",
+		"sandbox: giving up capabilities", "sandbox: Landlock", "sandbox: seccomp" };
 	uint32_t n = rep->failed.stage;
 
 	snprintf(buf, size, "%s: %s", n > 0 && n < sizeof(stages) / sizeof(stages[0]) ? stages[n] : "starting",
@@ -336,6 +338,8 @@ workload_event(struct workload *wl, enum event ev)
 		if (rep.failed.stage == INIT_STAGE_WORKDIR &&
 		    (rep.failed.error == EXDEV || rep.failed.error == ELOOP || rep.failed.error == ENOTDIR))
 			why = WORK_REFUSED_FORBIDDEN_PATH;
+		else if (rep.failed.stage >= INIT_STAGE_USER)
+			why = WORK_REFUSED_SANDBOX;
 	}
 	event(wl, ev, ev == EV_DISOWN ? SIGTERM : SIGKILL, why, text);
 }

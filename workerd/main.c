@@ -63,9 +63,14 @@ read_conf(struct conf *conf, char err[CONF_ERR_SIZE])
 {
 	int r = conf_load(conf, self.conf_file, err);
 
-	if (r < 0 || conf->work_root[0] == '/')
+	if (r < 0)
 		return r;
-	snprintf(err, CONF_ERR_SIZE, "%s: [work] root must be an absolute path", self.conf_file);
+	if (conf->work_root[0] != '/')
+		snprintf(err, CONF_ERR_SIZE, "%s: [work] root must be an absolute path", self.conf_file);
+	else if (!launch_show_ok(conf->work_show))
+		snprintf(err, CONF_ERR_SIZE, "%s: [work] show must be absolute paths without \"..\", one space between two", self.conf_file);
+	else
+		return 0;
 	return -EINVAL;
 }
 
@@ -98,11 +103,6 @@ find_caps(void)
 	self.caps.slots = self.slots;
 	if (sysinfo(&si) == 0)
 		self.caps.memory_kb = (uint64_t)si.totalram * si.mem_unit / 1024;
-	self.caps.seccomp = 1;
-	self.caps.landlock_abi = sandbox_landlock_abi();
-	self.caps.user_ns = cgroup_read(AT_FDCWD, "/proc/sys/user/max_user_namespaces", NULL) > 0 &&
-	    (access("/proc/sys/kernel/unprivileged_userns_clone", F_OK) < 0 ||
-	    cgroup_read(AT_FDCWD, "/proc/sys/kernel/unprivileged_userns_clone", NULL) > 0);
 	snprintf(self.caps.work_root, sizeof(self.caps.work_root), "%.*s", (int)sizeof(self.caps.work_root) - 1,
 	    self.ids.configured);
 }

@@ -114,9 +114,9 @@ permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ER
 		policy_no_start(policy, error, PERMIT_ERROR);
 		return WORK_REFUSED_POLICY;
 	}
-	/* Every workload of this version has the host's network: less cannot be given, so nothing is. */
-	if (policy->network != POLICY_NETWORK_HOST)
-		return refuse(policy, POLICY_NETWORK, error, ": this version can only start work with the host's network");
+	/* What cannot be kept is not begun. */
+	if (policy->network == POLICY_NETWORK_FILTERED)
+		return refuse(policy, POLICY_NETWORK, error, ": this version cannot filter the network of a workload");
 	r = check_program(policy, spec, error);
 	if (r == WORK_OK)
 		r = check_environment(policy, spec, error);

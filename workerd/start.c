@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/pool.h"
 #include "workerd/admit.h"
+#include "workerd/confinement.h"
 #include "workerd/launchchan.h"
 #include "workerd/life.h"
 #include "workerd/workchan.h"
@@ -178,10 +179,10 @@ known(struct workerd *w, const struct work_spec *spec, uint32_t id)
 
 /* Everything is decided: note it, then ask the launcher. 0 or -errno; wl is the caller's to free then. */
 static int
-launch(struct workload *wl, struct work_spec *spec, uint32_t slot)
+launch(struct workload *wl, struct work_spec *spec, uint32_t slot, uint32_t parts)
 {
 	struct launch_start s = { .slot = slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
-		.cpu_millis = spec->cpu_millis, .oom_score_adj = OOM_SCORE_ADJ };
+		.cpu_millis = spec->cpu_millis, .oom_score_adj = OOM_SCORE_ADJ, .parts = parts };
 	_cleanup_close_ int fd = make_spec(wl->w, spec);
 	int r = fd < 0 ? fd : record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
 
@@ -192,6 +193,8 @@ launch(struct workload *wl, struct work_spec *spec, uint32_t slot)
 	wl->rec.h->output_max = wl->w->policy.output;
 	wl->rec.h->accepted_at = monotime_wall_ns();
 	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
+	static_assert(sizeof(s.show) == sizeof(wl->w->conf.work_show), "one bound");
+	memcpy(s.show, wl->w->conf.work_show, sizeof(s.show));
 	r = life_journal(wl, JOURNAL_STARTED);
 	return r < 0 ? r : launchchan_start(wl, &s, fd);
 }
@@ -202,7 +205,10 @@ workload_would_start(struct workerd *w, struct work_spec *spec, char error[208],
 	char top[IDS_TOP_SIZE] = "";
 	uint32_t slot = 0;
 	enum work_refusal r = check_admission(w, spec, error, ret_flags);
+	uint32_t parts;
 
+	if (r == WORK_OK)
+		r = confinement_decide(&w->conf, &w->policy, &w->ready, &parts, error);
 	return r == WORK_OK ? choose_dir(w, spec, false, top, &slot, error) : r;
 }
 
@@ -229,7 +235,7 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 {
 	char error[208] = "", top[IDS_TOP_SIZE] = "";
 	struct workload *wl;
-	uint32_t slot = 0, flags = 0;
+	uint32_t slot = 0, flags = 0, parts = 0;
 	enum work_refusal refusal;
 	int r;
 
@@ -237,6 +243,8 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 		return;
 	refusal = check_admission(w, spec, error, &flags);
 	w->disk_was_low = refusal == WORK_REFUSED_DISK_LOW;
+	if (refusal == WORK_OK)
+		refusal = confinement_decide(&w->conf, &w->policy, &w->ready, &parts, error);
 	if (refusal == WORK_OK)
 		refusal = choose_dir(w, spec, true, top, &slot, error);
 	if (refusal != WORK_OK) {
@@ -247,7 +255,7 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	if (wl == NULL)
 		fatal("out of memory");
 	memcpy(wl->top, top, sizeof(wl->top));
-	r = launch(wl, spec, slot);
+	r = launch(wl, spec, slot, parts);
 	if (r < 0) {
 		snprintf(error, sizeof(error), "cannot start: %s%s", strerror(-r), r == -ENOSPC || r == -EDQUOT ?
 		    " (disk-full: workerd's state directory)" : "");

@@ -100,10 +100,11 @@ struct ctl_workerd_status {
 	uint8_t uid_pool;		/* 0: all workloads share one uid */
 	uint8_t cgroup;			/* 0 none, 1 hybrid, 2 v2 */
 	uint8_t tree;			/* enum launch_tree */
-	uint8_t reserved[2];
+	uint8_t sandbox_level;		/* 0 namespaces, 1 uid */
+	uint8_t landlock_abi;		/* of the kernel, 0 = none */
 	uint64_t disk_free, inodes_free;	/* of the work root's file system */
 	int32_t priv_pid;
-	uint32_t reserved2;
+	uint16_t sandbox, sandbox_missing;	/* LAUNCH_PART_*: what workloads get, and what they would if the machine gave it */
 	char build[32], launcher_build[32];
 	char cause[32];			/* stable code; empty = all is well */
 	char detail[256];

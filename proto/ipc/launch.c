@@ -15,11 +15,73 @@ slot_ok(uint32_t slot, const struct launch_ready *ready)
 	return ready->pool_count == 0 ? slot == 0 : slot < ready->pool_count;
 }
 
+/* "/a/b", no step empty, "." or "..": what is joined to the new root stays below it. */
+static bool
+path_ok(const char *path, size_t len)
+{
+	const char *end = path + len;
+
+	if (len < 2 || path[0] != '/')
+		return false;
+	while (path < end) {
+		const char *step = path + 1;
+		size_t n = 0;
+
+		while (step + n < end && step[n] != '/')
+			n++;
+		if (n == 0 || (n == 1 && step[0] == '.') || (n == 2 && step[0] == '.' && step[1] == '.'))
+			return false;
+		path = step + n;
+	}
+	return true;
+}
+
+bool
+launch_show_ok(const char *show)
+{
+	while (*show != '\0') {
+		size_t len = 0;
+
+		while (show[len] != '\0' && show[len] != ' ')
+			len++;
+		if (!path_ok(show, len) || (show[len] == ' ' && show[len + 1] == '\0'))
+			return false;
+		show += len + (show[len] == ' ');
+	}
+	return true;
+}
+
+void
+launch_parts_text(uint32_t parts, char *buf, size_t size)
+{
+	static const char *const names[] = { "user namespaces", "a view of its own", "a pid namespace", "an ipc namespace",
+		"a uts namespace", "a network namespace", "a /proc of its own", "Landlock", "seccomp" };
+	size_t len = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if ((parts & 1u << i) == 0)
+			continue;
+		for (const char *s = len > 0 ? ", " : ""; *s != '\0' && len + 1 < size; s++)
+			buf[len++] = *s;
+		for (const char *s = names[i]; *s != '\0' && len + 1 < size; s++)
+			buf[len++] = *s;
+	}
+	buf[len] = '\0';
+}
+
+static bool
+parts_ok(uint32_t parts, const struct launch_ready *ready)
+{
+	return (parts & ~ready->parts) == 0 && ((parts & LAUNCH_PARTS_IN_USER) == 0 || (parts & LAUNCH_PART_USER) != 0) &&
+	    (ready->tree != LAUNCH_TREE_PIDNS || (parts & LAUNCH_PART_PID) != 0);
+}
+
 bool
 launch_start_ok(const struct launch_start *s, const struct launch_ready *ready)
 {
 	return handle_field_ok(s->handle) && slot_ok(s->slot, ready) && s->nice >= 0 && s->nice <= 19 &&
-	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->reserved == 0;
+	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->reserved == 0 &&
+	    parts_ok(s->parts, ready) && ipc_str_ok(s->show, sizeof(s->show)) && launch_show_ok(s->show);
 }
 
 bool

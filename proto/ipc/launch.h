@@ -12,6 +12,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum launch_type {
@@ -46,6 +47,27 @@ enum launch_tree {
 #define LAUNCH_CTL_CPU		0x4u
 #define LAUNCH_CTL_IO		0x8u	/* counted only */
 
+/*
+ * Parts of a workload's confinement. READY says which this machine can give, START which to apply: all of them, or the
+ * start fails. Those of LAUNCH_PARTS_IN_USER need LAUNCH_PART_USER.
+ */
+#define LAUNCH_PART_USER	0x001u	/* a user namespace that knows the runner's id alone */
+#define LAUNCH_PART_MOUNT	0x002u	/* its own view of the file system (workerd/launcher/view.c) */
+#define LAUNCH_PART_PID		0x004u	/* workinit is pid 1 and sees nothing outside */
+#define LAUNCH_PART_IPC		0x008u
+#define LAUNCH_PART_UTS		0x010u
+#define LAUNCH_PART_NET		0x020u	/* START: no network but a loopback of its own */
+#define LAUNCH_PART_PROC	0x040u	/* a /proc of its own; with MOUNT but without this it sees the machine's */
+#define LAUNCH_PART_LANDLOCK	0x080u
+#define LAUNCH_PART_SECCOMP	0x100u
+#define LAUNCH_PARTS_IN_USER	(LAUNCH_PART_MOUNT | LAUNCH_PART_PID | LAUNCH_PART_IPC | LAUNCH_PART_UTS | LAUNCH_PART_NET | \
+				LAUNCH_PART_PROC)
+#define LAUNCH_PARTS_UID	(LAUNCH_PART_LANDLOCK | LAUNCH_PART_SECCOMP)	/* sandbox-level = uid */
+#define LAUNCH_PARTS_NAMESPACES	(LAUNCH_PARTS_UID | LAUNCH_PART_USER | (LAUNCH_PARTS_IN_USER & ~LAUNCH_PART_NET))
+#define LAUNCH_PARTS_ALL	(LAUNCH_PARTS_NAMESPACES | LAUNCH_PART_NET)
+
+#define LAUNCH_SHOW_SIZE	200
+
 struct launch_ready {
 	uint32_t pool_first;		/* first runner uid */
 	uint32_t pool_count;		/* 0: no uid switch, workloads run as this process's own uid */
@@ -53,9 +75,9 @@ struct launch_ready {
 	uint8_t tree;			/* enum launch_tree */
 	uint8_t cgroup;			/* 0 none, 1 hybrid, 2 v2 */
 	uint8_t controllers;		/* LAUNCH_CTL_*: limits that can be set */
-	uint8_t reserved;
+	uint8_t landlock_abi;		/* 0 = none */
 	int32_t pid;			/* of the launcher */
-	uint32_t reserved2;
+	uint32_t parts;			/* LAUNCH_PART_* this machine gives, tried at start */
 	uint64_t instance;		/* random per launcher start; records of another instance are lost work */
 	char build[32];
 };
@@ -71,9 +93,11 @@ struct launch_start {
 	uint32_t cpu_millis;
 	int32_t nice;			/* 0..19 */
 	int32_t oom_score_adj;		/* 0..1000 */
-	uint64_t reserved;
+	uint32_t parts;			/* LAUNCH_PART_* */
+	uint32_t reserved;
+	char show[LAUNCH_SHOW_SIZE];	/* directories to see read-only besides the system's, separated by one space */
 };
-static_assert(sizeof(struct launch_start) == 112, "wire size");
+static_assert(sizeof(struct launch_start) == 312, "wire size");
 
 struct launch_held {
 	char handle[72];
@@ -107,9 +131,17 @@ enum init_stage {
 	INIT_STAGE_WORKDIR = 2,		/* errno EXDEV, ELOOP, ENOTDIR: outside the root */
 	INIT_STAGE_LIMITS = 3,
 	INIT_STAGE_FDS = 4,
-	INIT_STAGE_SANDBOX = 5,
+	INIT_STAGE_SANDBOX = 5,		/* not in use */
 	INIT_STAGE_EXEC = 6,
 	INIT_STAGE_SPEC = 7,
+	INIT_STAGE_USER = 8,		/* the user namespace and its one id */
+	INIT_STAGE_NAMESPACES = 9,	/* the others */
+	INIT_STAGE_NET = 10,		/* loopback */
+	INIT_STAGE_VIEW = 11,		/* mounts */
+	INIT_STAGE_PROC = 12,
+	INIT_STAGE_CAPS = 13,
+	INIT_STAGE_LANDLOCK = 14,
+	INIT_STAGE_SECCOMP = 15,
 };
 
 struct init_started {
@@ -158,6 +190,9 @@ struct init_signal {
 static_assert(sizeof(struct init_signal) == 8, "wire size");
 
 /* The checks the launcher and the fuzzer share. ready is what the launcher itself announced. */
+bool launch_show_ok(const char *show);	/* clean absolute paths, one space between two; "" is none */
+/* "user namespaces, seccomp": the parts by name; 0 gives "". Cut at size. */
+void launch_parts_text(uint32_t parts, char *buf, size_t size);
 bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
 bool launch_ref_ok(const struct launch_ref *r);
 bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);

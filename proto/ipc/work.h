@@ -106,9 +106,8 @@ struct work_caps {
 	uint64_t memory_kb;
 	uint8_t cgroup;			/* 0 none, 1 hybrid (v2 tree without controllers), 2 v2 */
 	uint8_t uid_pool;		/* 1: each top-level work directory has its own uid */
-	uint8_t user_ns;		/* 1: user namespaces can be made here */
-	uint8_t seccomp;
-	int32_t landlock_abi;		/* 0 = none */
+	uint16_t sandbox;		/* LAUNCH_PART_* every workload gets; NET: those that ask for it */
+	int32_t landlock_abi;		/* 0 = none, or not applied */
 	char work_root[256];
 };
 static_assert(sizeof(struct work_caps) == 280, "wire size");

@@ -268,8 +268,8 @@ def memory(content=b"", seals=0):
     return fd
 
 
-def start_struct(handle=b"good", slot=0, nofile=0, nice=0, oom=0, reserved=0):
-    return struct.pack("=72sIIQIIiiQ", handle, slot, nofile, 0, 0, 0, nice, oom, reserved)
+def start_struct(handle=b"good", slot=0, nofile=0, nice=0, oom=0, reserved=0, parts=0x1df, show=b""):
+    return struct.pack("=72sIIQIIiiII200s", handle, slot, nofile, 0, 0, 0, nice, oom, parts, reserved, show)
 
 
 @pytest.fixture
@@ -326,7 +326,9 @@ def works(dev):
 
 @pytest.mark.parametrize("bad", [
     {"slot": POOL_COUNT if ROOT else 1}, {"slot": 0xffffffff}, {"slot": 1 << 31}, {"handle": b"a/b"}, {"handle": b"../launch"},
-    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"oom": -1000}, {"nofile": 1 << 30}, {"reserved": 1}], ids=str)
+    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"oom": -1000}, {"nofile": 1 << 30}, {"reserved": 1},
+    {"parts": 1 << 9}, {"parts": 1 << 31}, {"parts": 0x4}, {"parts": 0x1de}, {"show": b"usr"}, {"show": b"/a/../b"}, {"show": b"/a//b"},
+    {"show": b"/a/."}, {"show": b"/"}, {"show": b"/a /b "}, {"show": b"/a\0x"}, {"show": b"/" + b"x" * 199}], ids=str)
 def test_the_launcher_checks_every_field(hostile, bad):
     fds = start_fds(hostile)
     hostile.give(START, start_struct(**bad), fds)

@@ -157,7 +157,8 @@ def test_b129_from_inside_a_workload(device, hub):
     run = hub.finish(hub.start([PY, "-c", INSIDE, json.dumps(pids), socks, dirs, device.credential_file],
                                work_dir="attacker"), 30)
     lines = [x for x in run.text.decode().splitlines()
-             if not x.startswith(f"list {device.run}") and not x.startswith(f"list {device.state}:")]
+             if x != "cgroup escape: []"    # it sees no such mount to try
+             and not x.startswith(f"list {device.run}") and not x.startswith(f"list {device.state}:")]
     assert lines == ["clean"] or lines == [], lines
     hub.signal(other, "kill")
     hub.finish(other)

@@ -97,8 +97,6 @@ what_cannot_run_says_so(void **state)
 static void
 own_ids_in_a_namespace(void **state)
 {
-	if (!userns_can())
-		return;		/* withheld here: the launcher then says so in READY */
 	pid_t pid = fork();
 	int status;
 
@@ -106,11 +104,15 @@ own_ids_in_a_namespace(void **state)
 		uid_t uid = getuid();
 		gid_t gid = getgid();
 
-		if (unshare(CLONE_NEWUSER) < 0)
+		if (userns_enter(uid, gid) < 0)
 			_exit(1);
-		_exit(userns_map_self(uid, gid) == 0 && getuid() == uid && getgid() == gid ? 0 : 2);
+		_exit(getuid() == uid && getgid() == gid ? 0 : 2);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WEXITSTATUS(status) == 1) {
+		print_message("skipped: user namespaces are withheld here\n");
+		skip();
+	}
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 

@@ -17,7 +17,6 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
-#include "common/userns.h"
 #include "proto/ipc/work.h"
 #include "workerd/launcher/launcher.h"
 
@@ -42,8 +41,7 @@ held_init(struct launcher *l)
 {
 	static const char *const enable[] = { "+memory", "+pids", "+cpu", "+io" };	/* LAUNCH_CTL_* in this order */
 
-	/* A runner of the pool has no name in a namespace that can map our own uid only: without a cgroup a pool starts nothing. */
-	l->ready.tree = l->ready.pool_count == 0 && userns_can() ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
+	l->ready.tree = (l->ready.parts & LAUNCH_PART_PID) != 0 ? LAUNCH_TREE_PIDNS : LAUNCH_TREE_NONE;
 	l->ready.cgroup = (uint8_t)cgroup_divide("launch", l->tree, sizeof(l->tree), &l->tree_fd);
 	if (l->ready.cgroup == 0)
 		return;

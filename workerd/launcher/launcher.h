@@ -1,4 +1,5 @@
-/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), workinit.c (in the child). */
+/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), workinit.c, confine.c, view.c and
+ * filter.c (in the child). */
 #ifndef EDGEWARD_LAUNCHER_H
 #define EDGEWARD_LAUNCHER_H
 
@@ -9,18 +10,21 @@
 #include "common/ipc.h"
 #include "common/notify.h"
 #include "proto/ipc/launch.h"
+#include "workerd/launcher/confine.h"
 
 /* Low descriptors of a child; the launcher keeps 3 to FD_CHILD_END - 1 occupied, so nothing it opens lands there. */
-enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_ROOT = 6, FD_SPEC = 7, FD_CHILD_END = 8 };
+enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_PROC = 6, FD_ROOT = 7, FD_SPEC = 8, FD_CHILD_END = 9 };
 
 struct launcher {
 	struct loop *loop;
 	struct ipc_chan chan;		/* to workerd */
 	struct ipc_conf conf;
 	struct launch_ready ready;
+	struct confine confine;
 	struct held *held;		/* the workloads */
 	char tree[512];			/* our cgroup, with READY's tree CGROUP */
 	int tree_fd;
+	int proc;			/* /proc of the machine */
 	uid_t uid;
 	gid_t gid;
 	struct rlimit nofile;		/* as we were started; ours is raised */

@@ -24,7 +24,6 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/pool.h"
-#include "common/sandbox.h"
 #include "common/spawn.h"
 #include "version.h"
 #include "workerd/launcher/launcher.h"
@@ -40,15 +39,6 @@
     "default /etc/edgeward/pool. -w: the program workerd. For the other options see workerd --help and workerd(8).\n"
 
 static struct launcher self;
-
-/* What neither we nor any workload needs. Inherited by workloads: nothing that ordinary programs use. */
-#define DENY(call)	{ .nr = SCMP_SYS(call) }
-static const struct sandbox_rule deny[] = {
-	DENY(bpf), DENY(perf_event_open), DENY(kexec_load), DENY(kexec_file_load), DENY(init_module), DENY(finit_module),
-	DENY(delete_module), DENY(reboot), DENY(swapon), DENY(swapoff), DENY(acct), DENY(settimeofday), DENY(clock_settime),
-	DENY(iopl), DENY(ioperm), DENY(quotactl), DENY(add_key), DENY(keyctl), DENY(request_key), DENY(open_by_handle_at),
-	DENY(userfaultfd), DENY(vhangup),
-};
 
 static void
 start_worker(struct loop_timer *timer)
@@ -138,8 +128,12 @@ confine(struct launcher *l, const char *pool_file)
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
 	    getrandom(&l->ready.instance, sizeof(l->ready.instance), 0) != (ssize_t)sizeof(l->ready.instance))
 		fatal("dumpable, or random numbers: %s", strerror(errno));
+	l->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (l->proc < 0)
+		fatal("/proc: %s", strerror(errno));
+	confine_init(&l->confine, &l->ready, pool.count != 0 ? pool.first : 0, pool.gid);
 	held_init(l);
-	r = sandbox_seccomp_deny(deny, sizeof(deny) / sizeof(deny[0]));
+	r = confine_launcher();
 	if (r < 0)
 		fatal("seccomp: %s", strerror(-r));
 }
@@ -212,5 +206,7 @@ main(int argc, char **argv)
 	log_info("%s, %s, pool of %u", EDGEWARD_VERSION, self.ready.tree == LAUNCH_TREE_CGROUP ? "cgroups" :
 	    self.ready.tree == LAUNCH_TREE_PIDNS ? "pid namespaces" : "no way to end a tree of processes",
 	    self.ready.pool_count);
+	if ((LAUNCH_PARTS_ALL & ~self.ready.parts) != 0)
+		log_warn("this machine does not give all of the sandbox: %#x is missing", LAUNCH_PARTS_ALL & ~self.ready.parts);
 	return serve(&self);
 }

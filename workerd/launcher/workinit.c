@@ -1,15 +1,23 @@
 /*
  * workinit: the copy of the launcher that starts one workload, passes signals on to it, reaps, and says how it ended.
  *
- * Until drop_to_runner() it is as strong as the launcher and reads nothing but the checked struct; what the hub sent (the spec)
- * is looked at only afterwards. It is not dumpable, so the payload, which has the same uid, cannot look into it. What it
- * has to say goes into the report, where it outlives workerd. When its channel ends, workerd and launcher are both gone:
- * it ends the tree, itself included. A payload that kills it ends its own workload as lost.
+ * The order, top to bottom in begin() and workinit(): limits, the runner's ids, a user namespace that knows these alone, and
+ * in it pid 1 of a new pid namespace; the work directory, the other namespaces and the view, no capability, seccomp; and in the
+ * payload's process Landlock. Until drop_to_runner() it is as strong as the launcher and reads nothing but the checked struct; what
+ * the hub sent (the spec) is looked at only afterwards.
+ *
+ * The process that makes the pid namespace cannot be in it. It lends pid 1 its memory (no page is copied), becomes its elder
+ * sibling (CLONE_PARENT), says its number and ends; the launcher waits for that.
+ *
+ * workinit is not dumpable, so the payload, which has the same uid, cannot look into it. What it has to say goes into the
+ * report, where it outlives workerd. When its channel ends, workerd and launcher are both gone: it ends the tree, itself
+ * included. Without a pid namespace a payload may kill it, and ends its own workload as lost.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/beneath.h"
 #include "common/cgroup.h"
@@ -29,6 +38,13 @@
 
 #define STRINGS_MAX	(WORK_ARGV_MAX > WORK_ENV_MAX ? WORK_ARGV_MAX : WORK_ENV_MAX)
 
+#define STACK_GAP	8192	/* for what is left to do for the one whose stack it was */
+
+static struct {
+	const struct launcher *l;
+	const struct launch_start *s;
+	struct confine_who who;
+} job;
 static char text[WORK_SPEC_MAX + 1];
 static struct work_str words[2][STRINGS_MAX];
 static char *lists[2][STRINGS_MAX + 1];
@@ -61,6 +77,7 @@ arrange_fds(const struct workinit_fds *fds)
 {
 	int end = fds->cgroup >= 0 ? openat(fds->cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC) : fds->init;
 	const int map[][2] = { { fds->report, FD_REPORT }, { fds->init, FD_INIT }, { end, FD_KILL },
+		{ job.l->proc, FD_PROC },
 		{ fds->root, FD_ROOT }, { fds->spec, FD_SPEC } };
 
 	for (unsigned i = 0; i < sizeof(map) / sizeof(map[0]); i++)
@@ -72,12 +89,15 @@ arrange_fds(const struct workinit_fds *fds)
 static int
 set_limits(const struct launcher *l, const struct launch_start *s)
 {
+	/* 1: no core file, and nothing for a program that core_pattern pipes to, which 0 would not stop. Memory may hold secrets. */
+	const struct rlimit core = { 1, 1 };
 	struct rlimit nofile = l->nofile;
 	char adj[] = "0000", *p = adj;
 
 	if (s->nofile != 0)
 		nofile.rlim_cur = s->nofile < nofile.rlim_max ? s->nofile : nofile.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &nofile) < 0 || (s->nice != 0 && setpriority(PRIO_PROCESS, 0, s->nice) < 0))
+	if (setrlimit(RLIMIT_NOFILE, &nofile) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
+	    (s->nice != 0 && setpriority(PRIO_PROCESS, 0, s->nice) < 0))
 		return -1;
 	/* By hand: printf would touch pages of the C library that each start then has to copy. */
 	for (int i = 3, v = s->oom_score_adj; i >= 0; i--, v /= 10)
@@ -131,23 +151,50 @@ enter_dir(const struct launcher *l, char *path)
 	return fchdir(fd) < 0 ? -errno : close_range(FD_ROOT, fd > FD_SPEC ? (unsigned)fd : FD_SPEC, 0);
 }
 
-static pid_t
-spawn(char **argv, char **env)
+static uint32_t
+number(const char *p)
 {
-	static volatile int err;	/* the child shares our memory until it runs the payload */
+	uint32_t v = 0;
+
+	while (*p >= '0' && *p <= '9')
+		v = v * 10 + (uint32_t)(*p++ - '0');
+	return v;
+}
+
+/* In the payload's process, which shares our memory until it runs the payload: what failed and where goes into failed. */
+static void
+become_payload(struct init_failed *failed)
+{
+	char self[12] = "";
 	sigset_t none;
-	pid_t pid;
+	int r = 0;
 
 	sigemptyset(&none);
-	pid = vfork();
+	failed->stage = INIT_STAGE_EXEC;
+	if (setsid() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || readlinkat(FD_PROC, "self", self, sizeof(self) - 1) < 0)
+		r = -errno;
+	out.report.started.pid = (int32_t)number(self);	/* as the machine counts, not as the pid namespace does */
+	if (r == 0 && (job.who.parts & LAUNCH_PART_LANDLOCK) != 0 &&
+	    (r = view_landlock(&job.l->confine.view, job.s->show, (job.who.parts & LAUNCH_PART_MOUNT) != 0)) < 0)
+		failed->stage = INIT_STAGE_LANDLOCK;
+	if (r == 0 && sigprocmask(SIG_SETMASK, &none, NULL) == 0)
+		r = execpath(lists[0], lists[1]);
+	failed->error = -r;
+}
+
+static pid_t
+spawn(void)
+{
+	static struct init_failed failed;
+	pid_t pid = vfork();
+
 	if (pid == 0) {
-		if (setsid() >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
-		    sigprocmask(SIG_SETMASK, &none, NULL) == 0)
-			errno = -execpath(argv, env);
-		err = errno;
+		become_payload(&failed);
 		_exit(127);
 	}
-	return pid < 0 ? -errno : err != 0 ? -err : pid;
+	check(pid, INIT_STAGE_EXEC);
+	check(-failed.error, failed.stage);
+	return pid;
 }
 
 static void
@@ -182,28 +229,27 @@ reap(pid_t payload)
 }
 
 static _Noreturn void
-workinit(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
+workinit(void)
 {
 	struct pollfd p[2] = { { .fd = FD_INIT, .events = POLLIN }, { .events = POLLIN } };
 	struct signalfd_siginfo si;
+	enum init_stage stage;
 	struct work_spec spec;
 	sigset_t all;
 	pid_t pid;
+	int r;
 
 	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
-	check(arrange_fds(fds), INIT_STAGE_FDS);
-	check(set_limits(l, s), INIT_STAGE_LIMITS);
-	if (fds->cgroup < 0 && l->ready.tree == LAUNCH_TREE_PIDNS)
-		check(userns_map_self(l->uid, l->gid), INIT_STAGE_IDS);
-	check(drop_to_runner(l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : 0, l->ready.pool_gid), INIT_STAGE_IDS);
+	check(prctl(PR_SET_NAME, "workinit", 0, 0, 0), INIT_STAGE_FDS);
 	check(read_spec(&spec), INIT_STAGE_SPEC);
-	check(enter_dir(l, spec.work_dir), INIT_STAGE_WORKDIR);
+	check(enter_dir(job.l, spec.work_dir), INIT_STAGE_WORKDIR);
+	r = confine_workload(&job.l->confine, &job.who, &stage);
+	check(r, stage);
 	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
 	check(p[1].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK), INIT_STAGE_FDS);
-	pid = spawn(lists[0], lists[1]);
-	check(pid, INIT_STAGE_EXEC);
-	out.report.started = (struct init_started){ .pid = pid, .started_at = monotime_wall_ns() };
+	pid = spawn();
+	close(FD_PROC);
+	out.report.started.started_at = monotime_wall_ns();
 	tell(LAUNCH_REPORT_STARTED);
 	send(FD_INIT, &out, sizeof(out), MSG_NOSIGNAL);
 	for (;;) {
@@ -216,20 +262,61 @@ workinit(const struct launcher *l, const struct launch_start *s, const struct wo
 	}
 }
 
+static int
+first(void *ctx)
+{
+	workinit();
+}
+
+/* What the clone is first: the launcher's equal, then the runner. */
+static _Noreturn void
+begin(const struct workinit_fds *fds)
+{
+	uid_t pool = job.l->ready.pool_count != 0 ? job.who.uid : 0;
+	/* Below our own frames: pages that are as fresh as any, and a stack whose bounds nobody needs to be told. */
+	char *stack = (char *)__builtin_frame_address(0) - STACK_GAP;
+	sigset_t all;
+	int pid;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	check(arrange_fds(fds), INIT_STAGE_FDS);
+	check(set_limits(job.l, job.s), INIT_STAGE_LIMITS);
+	check(drop_to_runner(pool, job.who.gid), INIT_STAGE_IDS);
+	if ((job.who.parts & LAUNCH_PART_USER) != 0)
+		check(userns_enter(job.who.uid, job.who.gid), INIT_STAGE_USER);
+	if ((job.who.parts & LAUNCH_PART_PID) == 0)
+		workinit();
+	pid = clone(first, stack - (uintptr_t)stack % 16, CLONE_VM | CLONE_PARENT | CLONE_NEWPID | SIGCHLD, NULL);
+	check(pid, INIT_STAGE_NAMESPACES);
+	*job.l->confine.first = pid;
+	_exit(0);
+}
+
 pid_t
 workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
+	bool first_of = (s->parts & LAUNCH_PART_PID) != 0;
 	long pid;
 
 	if (fds->cgroup >= 0) {
 		args.flags = CLONE_INTO_CGROUP;
 		args.cgroup = (unsigned)fds->cgroup;
-	} else if (l->ready.tree == LAUNCH_TREE_PIDNS) {
-		args.flags = CLONE_NEWUSER | CLONE_NEWPID;
 	}
+	if (first_of)
+		args.flags |= CLONE_VFORK;	/* until it has ended */
+	*l->confine.first = 0;
 	pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid == 0)
-		workinit(l, s, fds);
-	return pid < 0 ? -errno : (pid_t)pid;
+	if (pid == 0) {
+		job.l = l;
+		job.s = s;
+		job.who = (struct confine_who){ l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : l->uid,
+			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show };
+		begin(fds);
+	}
+	if (pid < 0 || !first_of || *l->confine.first == 0)
+		return pid < 0 ? -errno : (pid_t)pid;
+	waitpid((pid_t)pid, NULL, 0);
+	return *l->confine.first;
 }

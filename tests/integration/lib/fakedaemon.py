@@ -36,8 +36,8 @@ NET_FIELDS = [("pid", "i", 101), ("link", "I", 8), ("dialect", "I", 2), ("protoc
 WORK_FIELDS = [("pid", "i", 103), ("launcher_pid", "i", 102), ("slots", "I", 4), ("running", "I", 1), ("pending", "I", 0),
                ("undelivered", "I", 2), ("draining", "I", 0), ("uptime_s", "I", 60), ("started", "Q", 9), ("refused", "Q", 1),
                ("output_bytes", "Q", 3000), ("gap_bytes", "Q", 0), ("retained_bytes", "Q", 100), ("work_up", "B", 1), ("priv_up", "B", 1),
-               ("launcher_up", "B", 1), ("uid_pool", "B", 1), ("cgroup", "B", 2), ("tree", "B", 1), ("reserved", "2s", ""),
-               ("disk_free", "Q", 10 << 30), ("inodes_free", "Q", 1000), ("priv_pid", "i", 99), ("reserved2", "I", 0),
+               ("launcher_up", "B", 1), ("uid_pool", "B", 1), ("cgroup", "B", 2), ("tree", "B", 1), ("sandbox_level", "B", 0), ("landlock_abi", "B", 2),
+               ("disk_free", "Q", 10 << 30), ("inodes_free", "Q", 1000), ("priv_pid", "i", 99), ("sandbox", "H", 0x1df), ("sandbox_missing", "H", 0),
                ("build", "32s", BUILD_ID), ("launcher_build", "32s", BUILD_ID), ("cause", "32s", ""), ("detail", "256s", ""),
                ("work_root", "256s", "/var/lib/edgeward/work"), ("spool_bytes", "Q", 0), ("spool_max", "Q", 0)]
 WORKLOAD_FIELDS = [("wid", "I", 1), ("state", "B", 2), ("outcome", "B", 0), ("flags", "B", 0), ("reserved", "B", 0), ("pid", "i", 4242),

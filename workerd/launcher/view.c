@@ -1,0 +1,348 @@
+/*
+ * The table of what a workload sees, and the mounts that make it so. Everything not named here is absent: homes, /root, /srv,
+ * /var, the agent's state and run directories, sockets of the machine's services, other work directories.
+ *
+ * Who calls: workinit, as the runner, in namespaces of its own, before it gives up the capabilities it has there; and the
+ * payload's child for Landlock. The sources are paths of the machine that root owns, and the work directory, which is reached as
+ * the current directory, so that no name is resolved twice. Any error ends that start.
+ *
+ * Mount calls are what a sandbox costs (10 us each): one tmpfs serves for the root and every private directory, one
+ * mount_setattr makes all of the system read-only.
+ */
+#include "workerd/launcher/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/sandbox.h"
+#include "proto/ipc/launch.h"
+
+/* Where the new root grows: there on every machine, and nothing that is shown lies below it. */
+#define AT		"/proc"
+#define AT_LEN		(sizeof(AT) - 1)
+#define PATHS_MAX	(VIEW_ROWS + LAUNCH_SHOW_SIZE / 2 + 4)
+
+enum kind {
+	SYSTEM,		/* the machine's, read-only, with all that is mounted below; what is a link there is one here */
+	DIR,		/* empty */
+	OWN,		/* private, writable, gone with the workload */
+	NODE,		/* a device everybody may use */
+	LINK,
+	HIDDEN,		/* of a SYSTEM directory: empty */
+};
+
+static const struct row {
+	enum kind kind;
+	const char *path;
+	const char *target;	/* of LINK */
+} rows[] = {
+	{ SYSTEM, "/usr", NULL }, { SYSTEM, "/bin", NULL }, { SYSTEM, "/sbin", NULL }, { SYSTEM, "/lib", NULL },
+	{ SYSTEM, "/lib32", NULL }, { SYSTEM, "/lib64", NULL }, { SYSTEM, "/libx32", NULL }, { SYSTEM, "/opt", NULL },
+	{ SYSTEM, "/etc", NULL },
+	/* processors and memory, for those who count them; the rest of /sys is other people's hardware */
+	{ SYSTEM, "/sys/devices/system", NULL },
+	/* where resolv.conf may lead */
+	{ SYSTEM, "/run/systemd/resolve", NULL }, { SYSTEM, "/run/NetworkManager", NULL }, { SYSTEM, "/run/resolvconf", NULL },
+	{ DIR, "/proc", NULL }, { DIR, "/dev", NULL }, { DIR, "/dev/pts", NULL }, { DIR, "/var", NULL }, { DIR, "/run", NULL },
+	{ DIR, "/run/empty", NULL },
+	{ OWN, "/tmp", NULL }, { OWN, "/dev/shm", NULL },
+	{ NODE, "/dev/null", NULL }, { NODE, "/dev/zero", NULL }, { NODE, "/dev/full", NULL }, { NODE, "/dev/random", NULL },
+	{ NODE, "/dev/urandom", NULL }, { NODE, "/dev/tty", NULL },
+	{ LINK, "/dev/ptmx", "pts/ptmx" }, { LINK, "/dev/fd", "/proc/self/fd" }, { LINK, "/dev/stdin", "/proc/self/fd/0" },
+	{ LINK, "/dev/stdout", "/proc/self/fd/1" }, { LINK, "/dev/stderr", "/proc/self/fd/2" },
+	{ LINK, "/var/tmp", "/tmp" }, { LINK, "/var/run", "/run" },
+	{ HIDDEN, "/etc/edgeward", NULL },
+};
+static_assert(sizeof(rows) / sizeof(rows[0]) <= VIEW_ROWS, "room in struct view");
+
+void
+view_init(struct view *view)
+{
+	view->n = 0;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct view_entry *e = &view->entries[view->n];
+		bool ours = rows[i].kind == DIR || rows[i].kind == OWN || rows[i].kind == LINK;
+		struct stat st;
+		ssize_t n;
+
+		*e = (struct view_entry){ .row = (int)i };
+		if (!ours && lstat(rows[i].path, &st) < 0)
+			continue;
+		n = !ours && S_ISLNK(st.st_mode) ? readlink(rows[i].path, e->link, sizeof(e->link) - 1) : 0;
+		e->link[n > 0 ? n : 0] = '\0';
+		view->n++;
+	}
+}
+
+/* The path in the new root. By hand: printf would touch pages of the C library that each start then has to copy. */
+static const char *
+below(char buf[PATH_MAX], const char *path, size_t len)
+{
+	memcpy(buf, AT, AT_LEN);
+	memcpy(buf + AT_LEN, path, len);
+	buf[AT_LEN + len] = '\0';
+	return buf;
+}
+
+static int
+make_dir(char *at)
+{
+	if (mkdir(at, 0755) == 0 || errno == EEXIST)
+		return 0;
+	if (errno != ENOENT)
+		return -errno;
+	for (char *p = at + AT_LEN + 1; (p = strchr(p, '/')) != NULL; p++) {
+		int r;
+
+		*p = '\0';
+		r = mkdir(at, 0755) < 0 && errno != EEXIST ? -errno : 0;
+		*p = '/';
+		if (r < 0)
+			return r;
+	}
+	return mkdir(at, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int
+bind_dir(const char *from, char *at)
+{
+	int r = make_dir(at);
+
+	if (r < 0)
+		return r;
+	return mount(from, at, NULL, MS_BIND | MS_REC, NULL) < 0 ? -errno : 0;
+}
+
+static int
+make_file(const char *at, const char *text, size_t len)
+{
+	_cleanup_close_ int fd = open(at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	return fd < 0 || (len > 0 && write(fd, text, len) != (ssize_t)len) ? -errno : 0;
+}
+
+/* Before the root becomes read-only: directories, files and links, and the mounts that shall be read-only with it. */
+static int
+lay_out(const struct view_entry *e)
+{
+	const struct row *row = &rows[e->row];
+	char at[PATH_MAX];
+
+	below(at, row->path, strlen(row->path));
+	switch (row->kind) {
+	case SYSTEM:
+		if (e->link[0] != '\0')
+			return symlink(e->link, at) < 0 ? -errno : 0;
+		return bind_dir(row->path, at);
+	case OWN:
+		return mkdir(at, 01777) < 0 || chmod(at, 01777) < 0 ? -errno : 0;
+	case DIR:
+		return make_dir(at);
+	case NODE:
+		return make_file(at, NULL, 0);
+	case LINK:
+		return symlink(row->target, at) < 0 ? -errno : 0;
+	case HIDDEN:
+		return 0;
+	}
+	return 0;
+}
+
+/* What is writable, or lies over something of the machine. */
+static int
+open_up(const struct view_entry *e)
+{
+	struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY };
+	const struct row *row = &rows[e->row];
+	char at[PATH_MAX];
+
+	below(at, row->path, strlen(row->path));
+	switch (row->kind) {
+	case OWN:
+		return mount(at, at, NULL, MS_BIND | MS_REC, NULL) < 0 || mount_setattr(AT_FDCWD, at, 0, &writable,
+		    sizeof(writable)) < 0 ? -errno : 0;
+	case NODE:
+		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+	case HIDDEN:
+		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+	case SYSTEM:
+	case DIR:
+	case LINK:
+		return 0;
+	}
+	return 0;
+}
+
+static int
+show(const char *list)
+{
+	char from[PATH_MAX], at[PATH_MAX];
+	int r = 0;
+
+	while (*list != '\0' && r == 0) {
+		size_t len = strcspn(list, " ");
+
+		memcpy(from, list, len);
+		from[len] = '\0';
+		below(at, list, len);
+		r = bind_dir(from, at);
+		list += len + (list[len] == ' ');
+	}
+	return r;
+}
+
+static char *
+add(char *p, const char *s)
+{
+	size_t len = strlen(s);
+
+	memcpy(p, s, len);
+	return p + len;
+}
+
+static char *
+add_number(char *p, uint32_t v)
+{
+	char digits[10];
+	int n = 0;
+
+	do {
+		digits[n++] = (char)('0' + v % 10);
+		v /= 10;
+	} while (v != 0);
+	while (n > 0)
+		*p++ = digits[--n];
+	return p;
+}
+
+/* The runner has no line in the machine's passwd: programs that ask who they are find this one. */
+static int
+name_runner(const struct view_wish *wish, const char *home)
+{
+	char text[PATH_MAX + 128], *p;
+	int r;
+
+	p = add(text, "edgeward-run:x:");
+	p = add(add_number(p, wish->uid), ":");
+	p = add(add(add(add_number(p, wish->gid), ":workload:"), home), ":/bin/sh\n");
+	r = make_file(AT "/run/passwd", text, (size_t)(p - text));
+	p = add(add(add_number(add(text, "edgeward-run:x:"), wish->gid), ":"), "\n");
+	return r < 0 ? r : make_file(AT "/run/group", text, (size_t)(p - text));
+}
+
+static int
+mount_names(void)
+{
+	if (mount(AT "/run/passwd", AT "/etc/passwd", NULL, MS_BIND, NULL) < 0 ||
+	    mount(AT "/run/group", AT "/etc/group", NULL, MS_BIND, NULL) < 0)
+		return errno == ENOENT ? 0 : -errno;	/* a machine without them has other ways to name users */
+	return 0;
+}
+
+static int
+mount_kernel(const struct view_wish *wish, int machine_proc, bool *ret_proc)
+{
+	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	if (mount("devpts", AT "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") < 0)
+		return -errno;
+	*ret_proc = true;
+	if (wish->own_proc ? mount("proc", AT "/proc", "proc", flags, NULL) < 0 :
+	    move_mount(machine_proc, "", AT_FDCWD, AT "/proc", MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		return -errno;
+	*ret_proc = false;
+	return 0;
+}
+
+static int
+mount_all(const struct view *view, const struct view_wish *wish, char *work_dir, int machine_proc, bool *ret_proc)
+{
+	struct mount_attr system = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
+	struct mount_attr work = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
+	int r = mount("tmpfs", AT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=25%") < 0 ? -errno : 0;
+
+	for (unsigned i = 0; i < view->n && r == 0; i++)
+		r = lay_out(&view->entries[i]);
+	if (r == 0)
+		r = name_runner(wish, work_dir + AT_LEN);
+	if (r == 0)
+		r = show(wish->show);
+	if (r == 0)
+		r = make_dir(work_dir);
+	if (r == 0 && mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0)
+		r = -errno;
+	for (unsigned i = 0; i < view->n && r == 0; i++)
+		r = open_up(&view->entries[i]);
+	if (r == 0)
+		r = mount_names();
+	if (r == 0)
+		r = mount_kernel(wish, machine_proc, ret_proc);
+	if (r < 0)
+		return r;
+	return mount(".", work_dir, NULL, MS_BIND | MS_REC, NULL) < 0 ||
+	    mount_setattr(AT_FDCWD, work_dir, AT_RECURSIVE, &work, sizeof(work)) < 0 ? -errno : 0;
+}
+
+int
+view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc)
+{
+	_cleanup_close_ int machine_proc = -1;
+	char dir[PATH_MAX] = AT;
+	int r;
+
+	*ret_proc = false;
+	/* The kernel's own name of the work directory, without links; it says "(unreachable)" of a place that is not below the root. */
+	if (syscall(SYS_getcwd, dir + AT_LEN, sizeof(dir) - AT_LEN) < 0 || dir[AT_LEN] != '/')
+		return -ENOENT;
+	if (!wish->own_proc && (machine_proc = open_tree(AT_FDCWD, "/proc", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)) < 0)
+		return -errno;
+	r = mount_all(view, wish, dir, machine_proc, ret_proc);
+	if (r < 0)
+		return r;
+	if (chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir(dir + AT_LEN) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Splits show into list[n..]; text holds the strings. */
+static size_t
+add_show(const char *list, char text[LAUNCH_SHOW_SIZE], struct sandbox_path *paths, size_t n)
+{
+	char *p = text, *word;
+
+	memcpy(text, list, strlen(list) + 1);
+	while ((word = strsep(&p, " ")) != NULL)
+		if (word[0] != '\0')
+			paths[n++] = (struct sandbox_path){ word, SANDBOX_READ | SANDBOX_EXEC };
+	return n;
+}
+
+int
+view_landlock(const struct view *view, const char *list, bool in_view)
+{
+	struct sandbox_path paths[PATHS_MAX] = { { ".", SANDBOX_ALL }, { "/proc", SANDBOX_READ }, { "/dev", SANDBOX_NODES } };
+	char text[LAUNCH_SHOW_SIZE];
+	size_t n = 3;
+	int r;
+
+	if (in_view)
+		paths[n++] = (struct sandbox_path){ "/", SANDBOX_READ | SANDBOX_EXEC };
+	else
+		n = add_show(list, text, paths, n);
+	for (unsigned i = 0; i < view->n; i++) {
+		const struct row *row = &rows[view->entries[i].row];
+
+		if (row->kind == OWN || (row->kind == SYSTEM && !in_view))
+			paths[n++] = (struct sandbox_path){ row->path, row->kind == OWN ? SANDBOX_ALL : SANDBOX_READ | SANDBOX_EXEC };
+	}
+	r = sandbox_landlock(paths, n);
+	return r < 0 ? r : 0;
+}
