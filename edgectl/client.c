@@ -10,11 +10,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "edgectl/edgectl.h"
 #include "proto/ipc/ctl.h"
 #include "version.h"
 
+#define CURRENT		"/var/lib/edgeward/current"
 #define QUEUE_MAX	(4 * (IPC_MAX_CTL + sizeof(struct ipc_hdr)))
 
 static int
@@ -277,9 +279,16 @@ client_error_text(const struct client *c, char *buf, size_t size)
 void
 client_check_build(const struct client *c)
 {
-	if (c->greeted && strcmp(c->hello.build, EDGEWARD_VERSION) != 0)
-		fprintf(stderr, "edgectl: %s is %s, edgectl is %s: restart edgeward-%s.service\n", c->name, out_safe(c->hello.build),
-		    EDGEWARD_VERSION, c->name);
+	char target[32];
+
+	if (!c->greeted || strcmp(c->hello.build, EDGEWARD_VERSION) == 0)
+		return;
+	fprintf(stderr, "edgectl: %s is %s, edgectl is %s: ", c->name, out_safe(c->hello.build), EDGEWARD_VERSION);
+	/* A release that was installed by itself has an edgectl of its own; the packaged one may well be older. */
+	if (readlink(CURRENT, target, sizeof(target)) > 9 && strncmp(target, "releases/", 9) == 0)
+		fprintf(stderr, "use " CURRENT "/edgectl, or restart edgeward-%s.service\n", c->name);
+	else
+		fprintf(stderr, "restart edgeward-%s.service\n", c->name);
 }
 
 int

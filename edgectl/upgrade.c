@@ -176,6 +176,8 @@ follow(const struct edgectl *ctl, int dir, const struct upgrade_request *request
 			for (unsigned i = h.n; i > 0; i--)
 				if (strcmp(h.entries[i - 1].id, request->id) == 0)
 					return upgrade_show_entry(ctl, &h.entries[i - 1]);
+		if (faccessat(dir, "state", F_OK, AT_SYMLINK_NOFOLLOW) == 0)	/* another one is under way */
+			untaken = monotime_add_ms(monotime_now(), UNTAKEN_MS);
 		if (queued && !monotime_before(monotime_now(), untaken)) {
 			fprintf(stderr, "edgectl: upgrade: nobody takes the request: is edgeward-upgrade.path active? It stays queued.\n");
 			return EXIT_NOBODY;
