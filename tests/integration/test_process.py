@@ -137,6 +137,23 @@ def test_b47_frozen_tree(device, hub):
     kill_and_check(device, hub, run, "b47-frozen")
 
 
+@pytest.mark.root
+def test_b47_fork_loop_in_a_nested_group(device, hub):
+    """Root has made groups below and moved it there: the kill reaches what forks in them. They are not the launcher's to remove, and
+    the run has ended all the same: an empty tree decides, not a removed directory."""
+    if proc.cgroup_mount() is None:
+        pytest.skip("skipped: no cgroup v2 here")
+    run = hub.start(py("time.sleep(0.5)\n" + FORKS), env={"MARK": "b47-nested", "PATH": "/usr/bin:/bin"})
+    group = cgroup_dir(run.started["pid"])
+    inner = os.path.join(group, "a", "b")
+    os.makedirs(inner)
+    with open(inner + "/cgroup.procs", "w", encoding="ascii") as f:
+        f.write(str(run.started["pid"]))
+    hub.wait("up", lambda: run.log.received, 10)
+    assert len(open(inner + "/cgroup.procs").read().split()) >= 4
+    kill_and_check(device, hub, run, "b47-nested")
+
+
 def test_b47_stopped_job(device, hub):
     run = hub.start("echo up; kill -STOP $$; sleep 600", env={"MARK": "b47-stop", "PATH": "/usr/bin:/bin"})
     hub.wait("up", lambda: run.log.received, 10)

@@ -67,7 +67,9 @@ class Site:
 
     def start(self, *args, ids=True):
         self.proc = subprocess.Popen([RUN_FOREGROUND, "-d", self.dir, "-c", self.conf, "-b", self.build,
-                                      *(self.ids() if ids else []), *args], stderr=subprocess.PIPE, text=True)
+                                      *(self.ids() if ids else []), *args], stderr=subprocess.PIPE, text=True,
+                                     # Whoever runs the tests under nohup has it ignored.
+                                     preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
         return self.proc
 
     def report(self, name, timeout=10):

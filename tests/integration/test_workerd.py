@@ -6,6 +6,7 @@ launcher has a pool and a delegated cgroup; `test_plain_*` run as an ordinary us
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -678,6 +679,49 @@ def test_b46_killed_around_a_start(device):
     told = sum(r.info["outcome"] == workdrv.EXITED for r in known)
     assert told == len(ran), "something ran and is told as lost, or the other way round"
     assert dev.settled()
+
+
+# Where a start can be cut short: the nth of each of these calls of workerd, counted from the moment the request comes.
+STOPS = [("recvmsg", 4), ("memfd_create", 3), ("ftruncate", 2), ("mmap", 3), ("openat", 3), ("openat2", 2), ("pwrite64", 3), ("write", 3),
+         ("fdatasync", 2), ("sendmsg", 6), ("epoll_ctl", 3), ("epoll_wait", 4), ("read", 2), ("close", 4), ("fcntl", 3)]
+
+
+@root
+@pytest.mark.timeout(240)
+def test_b46_killed_at_each_call_of_a_start(device):
+    """B46 with stop points: strace kills workerd as it enters its nth call of one kind after a start was asked for. Whatever step
+    that was: what ran ran once and is told, what is told as lost did not run on, and nothing is left."""
+    if shutil.which("strace") is None:
+        pytest.skip("skipped: no strace")
+    dev = device(slots=64)
+    asked, hits = [], 0
+    for call, most in STOPS:
+        for nth in range(1, most + 1):
+            pid = dev.workerd_pid()
+            tracer = subprocess.Popen(["strace", "-p", str(pid), "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={nth}"],
+                                      stderr=subprocess.PIPE, text=True)
+            assert "attached" in tracer.stderr.readline()
+            asked.append(dev.ask_start(["sh", "-c", 'echo "$0" >> runs.txt', f"m{len(asked)}"])[0])
+            try:
+                wait_for(lambda p=pid: not proc.alive(p), 1)
+                hits += 1
+            except AssertionError:      # it does not make that call so often
+                dev.kill_workerd()
+            tracer.communicate(timeout=20)
+            dev.connect()
+    assert hits >= 20, f"only {hits} stop points were met"
+    time.sleep(0.5)
+    known = [dev.runs[h] for h in asked if h in dev.runs and dev.runs[h].wid]
+    for r in known:
+        dev.sub(r, 0)
+        dev.finish(r, digest=False)         # what was lost before it had a record has none
+        assert r.info["outcome"] in (workdrv.EXITED, workdrv.LOST)
+        assert r.info["outcome"] == workdrv.LOST or r.end[1] == xxh3_128(b"")
+    with open(f"{dev.dir}/work/runs.txt") as f:
+        ran = f.read().split()
+    assert len(ran) == len(set(ran)), "something ran twice"
+    assert sum(r.info["outcome"] == workdrv.EXITED for r in known) == len(ran), "it ran and is told as lost, or the other way round"
+    assert dev.settled(2)
 
 
 @root

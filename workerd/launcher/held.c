@@ -158,8 +158,8 @@ try_end(struct held *h)
 {
 	int fd = h->events.fd;
 
-	if (remove_cgroup(h) < 0)
-		return false;
+	if (remove_cgroup(h) < 0 && cgroup_read(h->cgroup, "cgroup.events", "populated") != 0)
+		return false;		/* a group that is not ours to remove may stay in it, no process */
 	loop_io_del(h->l->loop, &h->events);
 	cleanup_close(&fd);
 	cleanup_close(&h->cgroup);

@@ -1,5 +1,6 @@
 """A TCP proxy that can hold, cut, delay and throttle, and a DNS server that answers what a test says."""
 import asyncio
+import random
 import socket
 import struct
 import threading
@@ -15,8 +16,10 @@ class Proxy:
         self.target, self.host, self.port = (target, target_port), host, port
         self.hold = set()           # "up", "down": bytes of that direction are read and kept, nothing is closed
         self.refuse = False         # close at once
-        self.delay = 0.0            # seconds added to each piece, both ways
+        self.delay = 0.0            # seconds each way
         self.rate = 0               # bytes per second and direction, 0 = no limit
+        self.loss = 0.0             # share of packets that come a round trip later and hold up what follows, as with TCP
+        self.rng = random.Random(12)
         self.linger = 0.0           # how long the hub's side stays open after the device's has gone
         self.accepts = []
         self.pairs = []
@@ -72,15 +75,31 @@ class Proxy:
                 self.pairs.remove(pair)
 
     async def _pump(self, src, dst, way):
+        """A wire: what was read is on its way, in order, while more is read."""
+        wire = asyncio.Queue(16)
+        sender = LOOP.spawn(self._deliver(wire, dst, way))
+        try:
+            data = b"x"
+            while data:
+                data = await LOOP.loop.sock_recv(src, 1400 if self.loss else 65536)
+                late = 3 if self.rng.random() < self.loss else 1
+                await wire.put((time.monotonic() + self.delay * late, data))
+            await sender
+        except OSError:
+            return
+        finally:
+            sender.cancel()
+            await asyncio.wait([sender])
+
+    async def _deliver(self, wire, dst, way):
         try:
             while True:
-                data = await LOOP.loop.sock_recv(src, 65536)
+                when, data = await wire.get()
                 if not data:
                     return
                 while way in self.hold:
                     await asyncio.sleep(0.02)
-                if self.delay:
-                    await asyncio.sleep(self.delay)
+                await asyncio.sleep(max(0.0, when - time.monotonic()))
                 if self.rate:
                     await asyncio.sleep(len(data) / self.rate)
                 if way == "up":
