@@ -212,6 +212,15 @@ store_stmt(struct store *store, enum store_stmt which)
 	return st;
 }
 
+sqlite3_stmt *
+store_stmt_for(struct store *store, enum store_stmt which, const char *key)
+{
+	sqlite3_stmt *st = store_stmt(store, which);
+
+	store_bind_text(st, 1, key);
+	return st;
+}
+
 int
 store_write(struct store *store, sqlite3_stmt *st, int *ret_changes)
 {
@@ -241,6 +250,14 @@ store_row(sqlite3_stmt *st)
 		return 1;
 	sqlite3_reset(st);
 	return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+int
+store_one(sqlite3_stmt *st)
+{
+	int r = store_row(st);
+
+	return r > 0 ? 0 : r < 0 ? r : -ENOENT;
 }
 
 void

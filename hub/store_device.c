@@ -88,9 +88,8 @@ store_token_redeem(struct store *store, const struct token *token, int64_t now, 
 int
 store_token_device(struct store *store, const char *id, const char *device)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_TOKEN_DEVICE);
+	sqlite3_stmt *st = store_stmt_for(store, ST_TOKEN_DEVICE, id);
 
-	store_bind_text(st, 1, id);
 	store_bind_text(st, 2, device);
 	return store_write(store, st, NULL);
 }
@@ -180,13 +179,12 @@ col_device(sqlite3_stmt *st, struct store_device *d)
 int
 store_device_get(struct store *store, const char *id, struct store_device *ret_device)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_GET);
+	sqlite3_stmt *st = store_stmt_for(store, ST_DEVICE_GET, id);
 	int r;
 
-	store_bind_text(st, 1, id);
-	r = store_row(st);
-	if (r <= 0)
-		return r < 0 ? r : -ENOENT;
+	r = store_one(st);
+	if (r < 0)
+		return r;
 	col_device(st, ret_device);
 	sqlite3_reset(st);
 	return 0;
@@ -196,9 +194,8 @@ int
 store_device_hello(struct store *store, const char *id, const char *name, const char *version, const char *caps,
     size_t caps_len, int64_t now)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_HELLO);
+	sqlite3_stmt *st = store_stmt_for(store, ST_DEVICE_HELLO, id);
 
-	store_bind_text(st, 1, id);
 	store_bind_text(st, 2, name);
 	store_bind_text(st, 3, version);
 	sqlite3_bind_text64(st, 4, caps, caps_len, SQLITE_STATIC, SQLITE_UTF8);
@@ -209,9 +206,8 @@ store_device_hello(struct store *store, const char *id, const char *name, const 
 int
 store_device_seen(struct store *store, const char *id, int64_t now)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_SEEN);
+	sqlite3_stmt *st = store_stmt_for(store, ST_DEVICE_SEEN, id);
 
-	store_bind_text(st, 1, id);
 	sqlite3_bind_int64(st, 2, now);
 	return store_write(store, st, NULL);
 }
@@ -219,19 +215,17 @@ store_device_seen(struct store *store, const char *id, int64_t now)
 int
 store_device_revoke(struct store *store, const char *id)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_REVOKE);
+	sqlite3_stmt *st = store_stmt_for(store, ST_DEVICE_REVOKE, id);
 
-	store_bind_text(st, 1, id);
 	return store_write(store, st, NULL);
 }
 
 char *
 store_device_caps(struct store *store, const char *id)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_DEVICE_CAPS);
+	sqlite3_stmt *st = store_stmt_for(store, ST_DEVICE_CAPS, id);
 	char *caps = NULL;
 
-	store_bind_text(st, 1, id);
 	if (store_row(st) == 1 && sqlite3_column_text(st, 0) != NULL)
 		caps = strdup((const char *)sqlite3_column_text(st, 0));
 	sqlite3_reset(st);

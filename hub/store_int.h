@@ -25,10 +25,14 @@ struct store {
 
 /* A statement ready for binding. */
 sqlite3_stmt *store_stmt(struct store *store, enum store_stmt which);
+/* The same with its first parameter bound: an id or handle, which must live until the statement is reset. */
+sqlite3_stmt *store_stmt_for(struct store *store, enum store_stmt which, const char *key);
 /* Runs a statement that writes: 0, -EEXIST (constraint), -EIO; *ret_changes may be NULL. Marks the store dirty. */
 int store_write(struct store *store, sqlite3_stmt *st, int *ret_changes);
 /* One row of a statement that reads: 1 = a row, 0 = no more, -EIO. */
 int store_row(sqlite3_stmt *st);
+/* The one row there may be: 0 = it is there (reset the statement when it has been read), -ENOENT, -EIO. */
+int store_one(sqlite3_stmt *st);
 void store_bind_text(sqlite3_stmt *st, int i, const char *s);
 /* Copies a column, cut to size. */
 void store_col_text(sqlite3_stmt *st, int i, char *buf, size_t size);

@@ -1,66 +1,92 @@
 /* Runs and their gaps. */
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hub/store_int.h"
 
+/* The columns of a run in the order of STORE_RUN_COLUMNS, for writing and reading alike. */
+enum kind { TEXT, INT, INT64, BOOL, DIGEST };
+
+#define COLUMN(kind, member)	{ kind, offsetof(struct run_info, member), sizeof(((struct run_info *)0)->member) }
+
+static const struct column {
+	enum kind kind;
+	size_t offset, size;
+} columns[] = {
+	COLUMN(TEXT, handle), COLUMN(TEXT, device), COLUMN(INT, state), COLUMN(INT, verify), COLUMN(INT, exit_code),
+	COLUMN(INT, pid), COLUMN(INT64, created), COLUMN(INT64, started), COLUMN(INT64, finished), COLUMN(INT64, timeout_ms),
+	COLUMN(INT64, final_offset), COLUMN(BOOL, timed_out), COLUMN(BOOL, gapped), COLUMN(DIGEST, digest),
+	COLUMN(TEXT, outcome), COLUMN(TEXT, limit), COLUMN(TEXT, code), COLUMN(TEXT, error), COLUMN(TEXT, command),
+	COLUMN(TEXT, work_dir), COLUMN(INT, term_signal), COLUMN(INT64, ended),
+};
+
+#define NCOLUMNS	((int)(sizeof(columns) / sizeof(columns[0])))
+
+static_assert(sizeof(enum run_state) == sizeof(int32_t) && sizeof(enum run_verify) == sizeof(int32_t), "kind INT");
+
 static void
 bind_run(sqlite3_stmt *st, const struct run_info *info)
 {
-	store_bind_text(st, 1, info->handle);
-	store_bind_text(st, 2, info->device);
-	sqlite3_bind_int(st, 3, (int)info->state);
-	sqlite3_bind_int(st, 4, (int)info->verify);
-	sqlite3_bind_int(st, 5, info->exit_code);
-	sqlite3_bind_int(st, 6, info->pid);
-	sqlite3_bind_int64(st, 7, info->created);
-	sqlite3_bind_int64(st, 8, info->started);
-	sqlite3_bind_int64(st, 9, info->finished);
-	sqlite3_bind_int64(st, 10, info->timeout_ms);
-	sqlite3_bind_int64(st, 11, info->final_offset);
-	sqlite3_bind_int(st, 12, info->timed_out);
-	sqlite3_bind_int(st, 13, info->gapped);
-	if (info->has_digest)
-		sqlite3_bind_blob(st, 14, info->digest, sizeof(info->digest), SQLITE_STATIC);
-	store_bind_text(st, 15, info->outcome);
-	store_bind_text(st, 16, info->limit);
-	store_bind_text(st, 17, info->code);
-	store_bind_text(st, 18, info->error);
-	store_bind_text(st, 19, info->command);
-	store_bind_text(st, 20, info->work_dir);
-	sqlite3_bind_int(st, 21, info->term_signal);
-	sqlite3_bind_int64(st, 22, info->ended);
+	for (int i = 0; i < NCOLUMNS; i++) {
+		const void *v = (const char *)info + columns[i].offset;
+		int32_t n;
+		int64_t wide;
+
+		switch (columns[i].kind) {
+		case TEXT:
+			store_bind_text(st, i + 1, v);
+			break;
+		case INT:
+			memcpy(&n, v, sizeof(n));
+			sqlite3_bind_int(st, i + 1, n);
+			break;
+		case INT64:
+			memcpy(&wide, v, sizeof(wide));
+			sqlite3_bind_int64(st, i + 1, wide);
+			break;
+		case BOOL:
+			sqlite3_bind_int(st, i + 1, *(const bool *)v);
+			break;
+		case DIGEST:
+			if (info->has_digest)
+				sqlite3_bind_blob(st, i + 1, v, (int)columns[i].size, SQLITE_STATIC);
+			break;
+		}
+	}
 }
 
 void
 store_col_run(sqlite3_stmt *st, struct run_info *info)
 {
 	*info = (struct run_info){ 0 };
-	store_col_text(st, 0, info->handle, sizeof(info->handle));
-	store_col_text(st, 1, info->device, sizeof(info->device));
-	info->state = (enum run_state)sqlite3_column_int(st, 2);
-	info->verify = (enum run_verify)sqlite3_column_int(st, 3);
-	info->exit_code = sqlite3_column_int(st, 4);
-	info->pid = sqlite3_column_int(st, 5);
-	info->created = sqlite3_column_int64(st, 6);
-	info->started = sqlite3_column_int64(st, 7);
-	info->finished = sqlite3_column_int64(st, 8);
-	info->timeout_ms = sqlite3_column_int64(st, 9);
-	info->final_offset = sqlite3_column_int64(st, 10);
-	info->timed_out = sqlite3_column_int(st, 11) != 0;
-	info->gapped = sqlite3_column_int(st, 12) != 0;
-	info->has_digest = sqlite3_column_bytes(st, 13) == (int)sizeof(info->digest);
-	if (info->has_digest)
-		memcpy(info->digest, sqlite3_column_blob(st, 13), sizeof(info->digest));
-	store_col_text(st, 14, info->outcome, sizeof(info->outcome));
-	store_col_text(st, 15, info->limit, sizeof(info->limit));
-	store_col_text(st, 16, info->code, sizeof(info->code));
-	store_col_text(st, 17, info->error, sizeof(info->error));
-	store_col_text(st, 18, info->command, sizeof(info->command));
-	store_col_text(st, 19, info->work_dir, sizeof(info->work_dir));
-	info->term_signal = sqlite3_column_int(st, 20);
-	info->ended = sqlite3_column_int64(st, 21);
+	for (int i = 0; i < NCOLUMNS; i++) {
+		void *v = (char *)info + columns[i].offset;
+		int32_t n = sqlite3_column_int(st, i);
+		int64_t wide = sqlite3_column_int64(st, i);
+
+		switch (columns[i].kind) {
+		case TEXT:
+			store_col_text(st, i, v, columns[i].size);
+			break;
+		case INT:
+			memcpy(v, &n, sizeof(n));
+			break;
+		case INT64:
+			memcpy(v, &wide, sizeof(wide));
+			break;
+		case BOOL:
+			*(bool *)v = n != 0;
+			break;
+		case DIGEST:
+			info->has_digest = sqlite3_column_bytes(st, i) == (int)columns[i].size;
+			if (info->has_digest)
+				memcpy(v, sqlite3_column_blob(st, i), columns[i].size);
+			break;
+		}
+	}
 }
 
 int
@@ -82,22 +108,12 @@ store_run_update(struct store *store, const struct run_info *info)
 	return store_write(store, st, NULL);
 }
 
-static int
-write_handle(struct store *store, enum store_stmt which, const char *handle)
-{
-	sqlite3_stmt *st = store_stmt(store, which);
-
-	store_bind_text(st, 1, handle);
-	return store_write(store, st, NULL);
-}
-
 int
 store_run_drop_spec(struct store *store, const char *handle)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_RUN_DROP_SPEC);
+	sqlite3_stmt *st = store_stmt_for(store, ST_RUN_DROP_SPEC, handle);
 	int changes = 0, r;
 
-	store_bind_text(st, 1, handle);
 	r = store_write(store, st, &changes);
 	store->unscrubbed = store->unscrubbed || changes > 0;
 	return r;
@@ -106,10 +122,9 @@ store_run_drop_spec(struct store *store, const char *handle)
 char *
 store_run_spec(struct store *store, const char *handle, size_t *ret_len)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_RUN_SPEC);
+	sqlite3_stmt *st = store_stmt_for(store, ST_RUN_SPEC, handle);
 	char *spec = NULL;
 
-	store_bind_text(st, 1, handle);
 	if (store_row(st) == 1 && sqlite3_column_bytes(st, 0) > 0) {
 		size_t len = (size_t)sqlite3_column_bytes(st, 0);
 
@@ -127,13 +142,12 @@ store_run_spec(struct store *store, const char *handle, size_t *ret_len)
 int
 store_run_get(struct store *store, const char *handle, struct run_info *ret_info)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_RUN_GET);
+	sqlite3_stmt *st = store_stmt_for(store, ST_RUN_GET, handle);
 	int r;
 
-	store_bind_text(st, 1, handle);
-	r = store_row(st);
-	if (r <= 0)
-		return r < 0 ? r : -ENOENT;
+	r = store_one(st);
+	if (r < 0)
+		return r;
 	store_col_run(st, ret_info);
 	sqlite3_reset(st);
 	return 0;
@@ -199,9 +213,9 @@ store_run_old(struct store *store, int64_t before, char handle[HANDLE_SIZE])
 	int r;
 
 	sqlite3_bind_int64(st, 1, before);
-	r = store_row(st);
-	if (r <= 0)
-		return r < 0 ? r : -ENOENT;
+	r = store_one(st);
+	if (r < 0)
+		return r;
 	store_col_text(st, 0, handle, HANDLE_SIZE);
 	sqlite3_reset(st);
 	return 0;
@@ -210,17 +224,16 @@ store_run_old(struct store *store, int64_t before, char handle[HANDLE_SIZE])
 int
 store_run_delete(struct store *store, const char *handle)
 {
-	int r = write_handle(store, ST_RUN_DELETE, handle);
+	int r = store_write(store, store_stmt_for(store, ST_RUN_DELETE, handle), NULL);
 
-	return r < 0 ? r : write_handle(store, ST_GAP_DELETE, handle);
+	return r < 0 ? r : store_write(store, store_stmt_for(store, ST_GAP_DELETE, handle), NULL);
 }
 
 int
 store_gap_put(struct store *store, const char *handle, const struct logfile_gap *gap)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_GAP_PUT);
+	sqlite3_stmt *st = store_stmt_for(store, ST_GAP_PUT, handle);
 
-	store_bind_text(st, 1, handle);
 	sqlite3_bind_int64(st, 2, (int64_t)gap->from);
 	sqlite3_bind_int64(st, 3, (int64_t)gap->to);
 	sqlite3_bind_int(st, 4, gap->reason);
@@ -230,12 +243,11 @@ store_gap_put(struct store *store, const char *handle, const struct logfile_gap 
 int
 store_gaps(struct store *store, const char *handle, struct logfile_gap **ret_gaps, size_t *ret_n)
 {
-	sqlite3_stmt *st = store_stmt(store, ST_GAPS);
+	sqlite3_stmt *st = store_stmt_for(store, ST_GAPS, handle);
 	struct logfile_gap *gaps = NULL;
 	size_t n = 0;
 	int r;
 
-	store_bind_text(st, 1, handle);
 	while ((r = store_row(st)) > 0 && n < LOGFILE_GAPS_MAX) {
 		struct logfile_gap *more = reallocarray(gaps, n + 1, sizeof(*gaps));
 

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "connectd/dns.h"
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
 /* Of the sanitizers' runtime; absent without them. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
@@ -236,4 +238,37 @@ netrig_done(struct netrig *rig)
 	loop_free(rig->loop);
 	unlink(rig->ca_file);
 	monotime_set_source(NULL, NULL);
+}
+
+static struct netrig *group_rig;
+static struct fakedns *group_dns;
+
+static int
+group_setup(void **state)
+{
+	netrig_init(group_rig);
+	if (group_dns != NULL) {
+		fakedns_init(group_dns, group_rig->loop);
+		dns_set_server(group_dns->server);
+	}
+	return 0;
+}
+
+static int
+group_teardown(void **state)
+{
+	if (group_dns != NULL) {
+		dns_set_server(NULL);
+		fakedns_done(group_dns);
+	}
+	netrig_done(group_rig);
+	return 0;
+}
+
+int
+netrig_run(struct netrig *rig, struct fakedns *dns, const struct CMUnitTest *tests, size_t n)
+{
+	group_rig = rig;
+	group_dns = dns;
+	return _cmocka_run_group_tests("net", tests, n, group_setup, group_teardown);
 }

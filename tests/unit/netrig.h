@@ -6,8 +6,10 @@
 
 #include "connectd/hubconn.h"
 #include "connectd/netenv.h"
+#include "tests/unit/fakedns.h"
 #include "tests/unit/fakehub.h"
 #include "tests/unit/testcert.h"
+#include "tests/unit/unit.h"
 
 #define NETRIG_TIMEOUT	1000
 #define NETRIG_WRITE	4000
@@ -38,6 +40,9 @@ struct netrig {
 
 void netrig_init(struct netrig *rig);
 void netrig_done(struct netrig *rig);
+
+/* A test program's group around rig, and around dns too unless it is NULL: what main() returns. */
+int netrig_run(struct netrig *rig, struct fakedns *dns, const struct CMUnitTest *tests, size_t n);
 
 /* scheme://host:port/path of the fake hub into rig->url, defaults into rig->params, nothing counted. */
 void netrig_prepare(struct netrig *rig, const char *scheme, const char *host);

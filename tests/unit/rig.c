@@ -432,3 +432,64 @@ rig_connect(bool edgeward1, const char *verdicts)
 	rig_hub("{\"v\":1,\"type\":\"welcome\",\"id\":\"hello\",\"payload\":{\"protocol_version\":1,\"executor_id\":\"agent-1\","
 	    "\"heartbeat_seconds\":15,\"resume_accepted\":%s}}", verdicts);
 }
+
+int
+rig_test_setup(void **state)
+{
+	rig_setup(NULL);
+	rig_enrolled();
+	return 0;
+}
+
+int
+rig_test_setup_up(void **state)
+{
+	rig_test_setup(state);
+	rig_workerd(NULL, 0);
+	return 0;
+}
+
+int
+rig_test_teardown(void **state)
+{
+	rig_teardown();
+	return 0;
+}
+
+void
+rig_session_up(void)
+{
+	rig_connect(false, "[]");
+	assert_int_equal(rig.link.state, CTL_LINK_CONNECTED);
+}
+
+void
+rig_lose(enum hubconn_cause cause, int http, uint16_t code, const char *name)
+{
+	fake_end(fake_conn(), cause, http, code, name);
+	rig_turn();
+}
+
+int64_t
+rig_wait_ms(void)
+{
+	assert_true(loop_timer_armed(&rig.link.retry));
+	return monotime_diff_ms(rig.link.retry.when, monotime_now());
+}
+
+const char *
+rig_str(const struct json *obj, const char *key)
+{
+	const char *s = json_get_str(obj, key);
+
+	return s != NULL ? s : "(none)";
+}
+
+int64_t
+rig_num(const struct json *obj, const char *key)
+{
+	int64_t v = -999;
+
+	json_get_int(obj, key, INT64_MIN, INT64_MAX, &v);
+	return v;
+}

@@ -87,4 +87,28 @@ const struct json *rig_payload(void);
 const struct json *rig_envelope(void);
 void rig_drop_frames(void);
 
+/* ---- what test programs share ---- */
+
+/* Set-up and tear-down of one test: enrolled, without and with a workerd that holds nothing. */
+int rig_test_setup(void **state);
+int rig_test_setup_up(void **state);
+int rig_test_teardown(void **state);
+
+/* A session up to its welcome, on cloop, with nothing held. */
+void rig_session_up(void);
+
+/* The connection ends with this. */
+void rig_lose(enum hubconn_cause cause, int http, uint16_t code, const char *name);
+
+/* How long until the next attempt. */
+int64_t rig_wait_ms(void);
+
+/* Members of a frame; "(none)" and -999 for what is not there. */
+const char *rig_str(const struct json *obj, const char *key);
+int64_t rig_num(const struct json *obj, const char *key);
+
+/* A start frame. */
+#define RIG_START(id, h) "{\"v\":1,\"type\":\"start\",\"id\":\"" id "\",\"handle\":\"" h "\",\"payload\":{\"handle_id\":\"" h "\"," \
+	"\"spec\":{\"work_dir\":\"p\",\"argv\":[\"/bin/true\"],\"resource_limits\":{}}}}"
+
 #endif

@@ -345,24 +345,6 @@ late_addresses(void **state)
 	close(good);
 }
 
-static int
-setup(void **state)
-{
-	netrig_init(&rig);
-	fakedns_init(&dns, rig.loop);
-	dns_set_server(dns.server);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	dns_set_server(NULL);
-	fakedns_done(&dns);
-	netrig_done(&rig);
-	return 0;
-}
-
 int
 main(void)
 {
@@ -372,5 +354,5 @@ main(void)
 		cmocka_unit_test(late_addresses),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return netrig_run(&rig, &dns, tests, COUNT(tests));
 }

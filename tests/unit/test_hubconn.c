@@ -356,20 +356,6 @@ test_b12_slow_but_alive(void **state)
 	netrig_cancel(&rig);
 }
 
-static int
-setup(void **state)
-{
-	netrig_init(&rig);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	netrig_done(&rig);
-	return 0;
-}
-
 int
 main(void)
 {
@@ -380,5 +366,5 @@ main(void)
 		cmocka_unit_test(test_b12_slow_but_alive),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return netrig_run(&rig, NULL, tests, COUNT(tests));
 }

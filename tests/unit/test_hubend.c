@@ -315,24 +315,6 @@ test_b06_close_and_data_in_one_segment(void **state)
 		}
 }
 
-static int
-setup(void **state)
-{
-	netrig_init(&rig);
-	fakedns_init(&dns, rig.loop);
-	dns_set_server(dns.server);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	dns_set_server(NULL);
-	fakedns_done(&dns);
-	netrig_done(&rig);
-	return 0;
-}
-
 int
 main(void)
 {
@@ -341,5 +323,5 @@ main(void)
 		cmocka_unit_test(test_b06_close_and_data_in_one_segment), cmocka_unit_test(test_b05_ten_thousand_failures),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return netrig_run(&rig, &dns, tests, COUNT(tests));
 }

@@ -93,24 +93,10 @@ resolver(void **state)
 	rmdir(dir);
 }
 
-static int
-setup(void **state)
-{
-	netrig_init(&rig);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	netrig_done(&rig);
-	return 0;
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(resolver) };
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return netrig_run(&rig, NULL, tests, COUNT(tests));
 }

@@ -205,20 +205,6 @@ system_directory(void **state)
 	X509_free(root);
 }
 
-static int
-setup(void **state)
-{
-	netrig_init(&rig);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	netrig_done(&rig);
-	return 0;
-}
-
 int
 main(void)
 {
@@ -227,5 +213,5 @@ main(void)
 		cmocka_unit_test(old_protocols), cmocka_unit_test(trust_files), cmocka_unit_test(system_directory),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return netrig_run(&rig, NULL, tests, COUNT(tests));
 }

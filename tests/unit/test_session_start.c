@@ -1,0 +1,232 @@
+/* Starts and signals of a session, on both dialects (B54). Places: connectd/{requests,cloop_start,frames}.c. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/rig.h"
+
+
+static void
+start_is_answered_once(void **state)
+{
+	struct work_workload w = rig_running(1, "h", 0);
+	const struct rig_rec *r;
+	const struct json *p;
+	uint32_t id;
+
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_hub(RIG_START("c1", "h"));
+	r = rig_rec(WORK_REQ_START);
+	assert_non_null(r);
+	id = r->id;
+	/* Pending first: no answer yet; a status query does not crash. */
+	w.state = WORK_PENDING;
+	w.pid = 0;
+	rig_tell(&w);
+	rig_answer(WORK_ANS_START, id, WORK_OK, 1, "");
+	rig_hub("{\"v\":1,\"type\":\"status_req\",\"id\":\"q\",\"handle\":\"h\",\"payload\":{}}");
+	assert_null(rig_frame("started"));
+	w = rig_running(1, "h", 0);
+	rig_tell(&w);
+	rig_turn();
+	p = rig_frame("started");
+	assert_string_equal(rig_str(rig_envelope(), "id"), "c1");
+	assert_string_equal(rig_str(rig_envelope(), "handle"), "h");
+	assert_int_equal(rig_num(p, "pid"), 4001);
+	assert_null(json_get(p, "error"));
+	/* Again, with another id: the same answer; workerd knows it is a repetition. */
+	rig_hub(RIG_START("c2", "h"));
+	rig_answer(WORK_ANS_START, rig_rec(WORK_REQ_START)->id, WORK_OK, 1, "");
+	p = rig_frame("started");
+	assert_string_equal(rig_str(rig_envelope(), "id"), "c2");
+	assert_int_equal(rig_num(p, "pid"), 4001);
+	assert_null(rig_frame("started"));
+}
+
+static void
+refusals_have_their_frames(void **state)
+{
+	static const struct { enum work_refusal why; const char *type, *code, *code1; } rows[] = {
+		{ WORK_REFUSED_BUSY, "error", "busy", "busy" },
+		{ WORK_REFUSED_FORBIDDEN_PATH, "error", "forbidden_path", "forbidden_path" },
+		{ WORK_REFUSED_BAD_SPEC, "error", "protocol", "protocol" },
+		{ WORK_REFUSED_POLICY, "started", "(none)", "policy" },
+		{ WORK_REFUSED_SANDBOX, "started", "(none)", "sandbox" },
+		{ WORK_REFUSED_DISK_LOW, "started", "(none)", "disk_low" },
+		{ WORK_REFUSED_MEMORY_LOW, "started", "(none)", "memory_low" },
+		{ WORK_REFUSED_UNSUPPORTED, "started", "(none)", "unsupported" },
+		{ WORK_REFUSED_START_FAILED, "started", "(none)", "(none)" },
+	};
+
+	for (int dialect = 0; dialect < 2; dialect++) {
+		rig_workerd(NULL, 0);
+		rig_connect(dialect == 1, "[]");
+		rig_drop_frames();
+		for (size_t i = 0; i < COUNT(rows); i++) {
+			rig_hub(RIG_START("c1", "h"));
+			rig_answer(WORK_ANS_START, rig_rec(WORK_REQ_START)->id, rows[i].why, 0, "because");
+			assert_string_equal(rig_next(), rows[i].type);
+			assert_string_equal(rig_str(rig_envelope(), "id"), "c1");
+			assert_string_equal(rig_str(rig_payload(), "code"), dialect == 1 ? rows[i].code1 : rows[i].code);
+			assert_string_equal(rig_str(rig_payload(), rows[i].type[0] == 'e' ? "message" : "error"), "because");
+			assert_string_equal(rig_next(), "");
+		}
+		fake_end(fake_conn(), HUBCONN_LOST, 0, 0, "lost");
+		rig_advance(5000);
+	}
+}
+
+static void
+bad_starts_do_not_reach_workerd(void **state)
+{
+	static const struct { const char *payload, *type; } rows[] = {
+		{ "{\"spec\":{\"argv\":[]}}", "error" },
+		{ "{\"spec\":{\"argv\":[\" \"]}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\",1]}}", "error" },
+		{ "{\"spec\":{}}", "error" },
+		{ "{}", "error" },
+		{ "{\"handle_id\":\"other\",\"spec\":{\"argv\":[\"a\"]}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"env\":[\"NOEQ\"]}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"env\":\"X=1\"}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"timeout_minutes\":-1}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":-1}}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":99999999999999999}}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"git\",\"repo\":\"https://x\"}}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"write_back\":{\"mode\":\"push\"}}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"egress_rules\":{}}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"disable_network\":true}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"devices\":[{\"name\":\"x\"}]}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"secret_files\":[{\"name\":\"t\"}]}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"project_seed\":\"H4s=\"}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"virtual\":{\"id\":\"abc\"}}", "started" },
+	};
+
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_drop_frames();
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		rig_hub("{\"v\":1,\"type\":\"start\",\"id\":\"c1\",\"handle\":\"h\",\"payload\":%s}", rows[i].payload);
+		assert_string_equal(rig_next(), rows[i].type);
+		assert_string_equal(rig_str(rig_envelope(), "id"), "c1");
+		assert_string_equal(rig_next(), "");
+	}
+	rig_hub("{\"v\":1,\"type\":\"start\",\"id\":\"c1\",\"handle\":\"../h\",\"payload\":{\"spec\":{\"argv\":[\"a\"]}}}");
+	assert_string_equal(rig_next(), "error");
+	rig.policy.start = false;
+	rig_hub(RIG_START("c1", "h"));
+	assert_string_equal(rig_next(), "started");
+	assert_int_equal(rig_count(WORK_REQ_START), 0);
+	assert_int_equal(rig.link.state, CTL_LINK_CONNECTED);
+}
+
+/* A large start goes by descriptor; what is encoded decodes to the same. */
+static void
+a_large_start_goes_by_memfd(void **state)
+{
+	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
+	struct work_spec spec = { .argv = argv, .env = env };
+	static char frame[400000];
+	const struct rig_rec *r;
+	size_t n;
+
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_hub("{\"v\":1,\"type\":\"start\",\"id\":\"c\",\"handle\":\"h\",\"payload\":{\"spec\":{\"work_dir\":\"a/b\",\"argv\":[\"x\",\"\"],"
+	    "\"env\":[],\"timeout_minutes\":2,\"harness\":\"claude\",\"image\":\"hint\",\"labels\":{\"run_id\":\"1\"},"
+	    "\"resource_limits\":{\"memory_mb\":64,\"pids\":9,\"cpu_millis\":500,\"disk_mb\":1}}}}");
+	r = rig_rec(WORK_REQ_START);
+	assert_non_null(r);
+	assert_int_equal(work_spec_decode(&spec, r->data, r->len), 0);
+	assert_string_equal(spec.work_dir, "a/b");
+	assert_int_equal(spec.argc, 2);
+	assert_true(spec.env_given && spec.envc == 0);
+	assert_int_equal(spec.timeout_s, 120);
+	assert_true(spec.memory_bytes == 64u << 20 && spec.pids == 9 && spec.cpu_millis == 500 && spec.disk_bytes == 1u << 20);
+	n = (size_t)sprintf(frame, "{\"v\":1,\"type\":\"start\",\"id\":\"c\",\"handle\":\"h\",\"payload\":{\"spec\":{\"argv\":[\"x\",\"");
+	memset(frame + n, 'a', 300000);
+	strcpy(frame + n + 300000, "\"]}}}");
+	fake_text(fake_conn(), frame);
+	r = rig_rec(WORK_REQ_START);
+	assert_non_null(r);
+	assert_int_equal(r->len, 0);
+}
+
+/*
+ * B54: every order and repetition of start, signal and status, with the answers of workerd in between: each request is
+ * answered exactly once with its own id. workerd's idempotence by handle has its own test.
+ */
+static void
+test_b54_orders_and_repetitions(void **state)
+{
+	static const char *const frames[] = { RIG_START("s1", "h"), RIG_START("s2", "h"),
+		"{\"v\":1,\"type\":\"signal\",\"id\":\"k1\",\"handle\":\"h\",\"payload\":{\"signal\":\"terminate\"}}",
+		"{\"v\":1,\"type\":\"status_req\",\"id\":\"q1\",\"handle\":\"h\",\"payload\":{}}" };
+	static const char *const ids[] = { "s1", "s2", "k1", "q1" };
+	unsigned rounds = 0;
+
+	for (unsigned code = 0; code < 256; code++) {
+		unsigned at[4] = { code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6 & 3 }, answered[4] = { 0 };
+		bool started = false;
+		const char *type;
+
+		if ((1u << at[0] | 1u << at[1] | 1u << at[2] | 1u << at[3]) != 15)
+			continue;
+		rounds++;
+		rig_workerd(NULL, 0);
+		rig_connect(false, "[]");
+		rig_drop_frames();
+		for (int i = 0; i < 4; i++)
+			rig_hub("%s", frames[at[i]]);
+		/* workerd answers in the order it was asked: unknown before the start, known after it. */
+		for (struct rig_rec *r; (r = rig.recs) != NULL;) {
+			uint16_t t = r->type;
+			uint32_t id = r->id;
+
+			rig.recs = r->next;
+			if (rig.recs == NULL)
+				rig.recs_tail = &rig.recs;
+			free(r);
+			if (t == WORK_REQ_START) {
+				struct work_workload w = rig_running(1, "h", 0);
+
+				if (!started)
+					rig_tell(&w);
+				started = true;
+				rig_answer(WORK_ANS_START, id, WORK_OK, 1, "");
+			} else if (t == WORK_REQ_SIGNAL) {
+				rig_answer(WORK_ANS_SIGNAL, id, started ? WORK_OK : WORK_REFUSED_UNKNOWN_HANDLE, 0, "");
+			}
+		}
+		while ((type = rig_next())[0] != '\0')
+			for (size_t i = 0; i < 4; i++)
+				if (strcmp(rig_str(rig_envelope(), "id"), ids[i]) == 0) {
+					answered[i]++;
+					assert_string_equal(i < 2 ? type : "x", i < 2 ? "started" : "x");
+				}
+		for (size_t i = 0; i < 4; i++)
+			assert_int_equal(answered[i], 1);
+		fake_end(fake_conn(), HUBCONN_LOST, 0, 0, "lost");
+		rig_turn();
+		rig_gone(1);
+		rig_forget();
+		rig_advance(15000);
+	}
+	assert_int_equal(rounds, 24);
+}
+
+int
+main(void)
+{
+#define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
+	const struct CMUnitTest tests[] = {
+		T(start_is_answered_once), T(refusals_have_their_frames), T(bad_starts_do_not_reach_workerd),
+		T(a_large_start_goes_by_memfd), T(test_b54_orders_and_repetitions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
