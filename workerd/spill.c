@@ -173,7 +173,8 @@ tick(struct loop_timer *timer)
 	struct workerd *w = timer->ctx;
 	int wait = w->up && spooldir_sweep(&w->spool, SWEEP_A_TICK) ? BUSY_MS : -1;
 
-	for (struct workload *wl = w->all.first, *next; wl != NULL; wl = next) {
+	/* Without a spool only what an earlier configuration left is swept: nothing wakes the process for more. */
+	for (struct workload *wl = w->spool.off ? NULL : w->all.first, *next; wl != NULL; wl = next) {
 		int ms = work_on(wl);
 
 		next = wl->next;
@@ -238,7 +239,8 @@ spill_settle(struct workerd *w)
 		workload_from_journal(w, &rec);
 		n++;
 	}
-	loop_timer_set_ms(w->loop, &w->spill, TICK_MS);
+	if (!w->spool.off || w->spool.nfound > 0)
+		loop_timer_set_ms(w->loop, &w->spill, TICK_MS);
 }
 
 void

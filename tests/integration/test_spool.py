@@ -261,7 +261,7 @@ def test_b42_damage_again_and_again_stays_within_the_bounds(agent, hub):
     foreign = os.path.join(spool_dir(a), "something-else")
     with open(foreign, "wb") as f:
         f.write(bytes(300_000))
-    for _ in range(6):
+    for _ in range(4):
         restart_workerd(a, hub)
         run = start_away(a, hub, 60_000)
         wait_for(lambda: workload(a, run)["state"] == "ended" and files(a), 20, "spooled")
@@ -407,3 +407,24 @@ def test_b67_directory_that_cannot_be_written(agent, hub, mounts, how):
         wait_for(lambda: "must belong to workerd's user" in a.log_text(), 10, "told at the start")
         hub.session()
         assert hub.finish(hub.start("echo on")).text == b"on\n"
+
+
+def test_switched_off_what_is_there_is_still_delivered(agent, hub):
+    """`spool = 0` after a time with a spool: nothing is written any more, what lies there arrives and is removed."""
+    a = agent(conf=conf())
+    run = start_away(a, hub, 20_000)
+    wait_for(lambda: workload(a, run)["state"] == "ended" and size(a) >= 200_000, 20, "it is on the disk")
+    a.crash()
+    a.conf["work"]["spool"] = "0"
+    a.write_conf()
+    a.start()
+    hub.listen()
+    hub.delivered(run, 30)
+    assert run.text == numbered(20_000) and run.exit_code == 0
+    wait_for(lambda: os.listdir(spool_dir(a)) == [], 10, "the files are removed")
+    run = start_away(a, hub, 20_000)
+    wait_for(lambda: produced(a, run) >= RING, 10, "the ring is full")
+    assert os.listdir(spool_dir(a)) == []
+    hub.listen()
+    hub.delivered(run, 30)
+    assert run.text == numbered(20_000)
