@@ -129,6 +129,53 @@ fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_
 }
 
 int
+fd_open_own_dir(const char *parent, const char *name, mode_t mode)
+{
+	_cleanup_close_ int up = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+	struct stat st;
+
+	if (up < 0 || (mkdirat(up, name, mode) < 0 && errno != EEXIST))
+		return -errno;
+	fd = openat(up, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	return st.st_uid == geteuid() && (st.st_mode & 022) == 0 ? take_fd(&fd) : -EPERM;
+}
+
+ssize_t
+fd_get(int dirfd, const char *name, void *buf, size_t size)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	if (n < 0)
+		return -errno;
+	((char *)buf)[n] = '\0';
+	return n;
+}
+
+int
+fd_get_u32(int dirfd, const char *name, uint32_t *ret_v)
+{
+	char text[16];
+	ssize_t n = fd_get(dirfd, name, text, sizeof(text));
+
+	if (n < 0)
+		return (int)n;
+	text[strcspn(text, "\n")] = '\0';
+	return parse_u32(text, 0, UINT32_MAX, ret_v);
+}
+
+int
+fd_put(int dirfd, const char *name, const char *text)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
+
+	return n < 0 ? -errno : n == (ssize_t)strlen(text) ? 0 : -EIO;
+}
+
+int
 fd_sealed_memfd(const char *name, const void *data, size_t len)
 {
 	_cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

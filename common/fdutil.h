@@ -25,6 +25,20 @@ int fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_da
  */
 int fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_t mode);
 
+/*
+ * A directory that only this user can change: made with mode if it is not there, opened without following a link. -EPERM: it is somebody
+ * else's or others may write to it. -errno.
+ */
+int fd_open_own_dir(const char *parent, const char *name, mode_t mode);
+
+/*
+ * Attributes of sysfs and the like, by name beneath dirfd. get: at most size - 1 bytes and a NUL behind them; their number. get_u32: one
+ * decimal number, with or without a newline. put: in one write. -errno.
+ */
+ssize_t fd_get(int dirfd, const char *name, void *buf, size_t size);
+int fd_get_u32(int dirfd, const char *name, uint32_t *ret_v);
+int fd_put(int dirfd, const char *name, const char *text);
+
 /* A sealed memfd with a copy of data: a descriptor or -errno. */
 int fd_sealed_memfd(const char *name, const void *data, size_t len);
 

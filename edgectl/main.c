@@ -63,6 +63,9 @@ static const struct command {
 	    "  --cancel      take a queued upgrade back, or end a trial\n"
 	    "  --history     the last upgrades and refusals" },
 	{ "probe", cmd_probe, "[ADDRESS:PORT]", "what privupgrade(8) asks during a trial; not for scripts", NULL },
+	{ "audit", cmd_audit, "[verify] [-f FILE]", "what was done with root's power; verify: whether the record is whole",
+	    "Every attach and detach of a device: who asked, what, and what came of it. Each line carries the digest of the one before;\n"
+	    "verify prints the last one, to be compared with one that was noted elsewhere." },
 	{ "version", cmd_version, "", "versions of edgectl and of what runs", NULL },
 	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used", NULL },
 };

@@ -41,7 +41,7 @@ static struct {
 	uint32_t net_uid, work_uid, pool_first, pool_count, pool_gid, operator_gid;
 	const char *conf_opt, *policy_opt, *build;
 	char dir[PATH_MAX];		/* what follows is made of it */
-	char run[PATH_MAX], net_state[PATH_MAX], work_state[PATH_MAX], pool[PATH_MAX];
+	char run[PATH_MAX], state[PATH_MAX], net_state[PATH_MAX], work_state[PATH_MAX], pool[PATH_MAX];
 	char conf[PATH_MAX], policy[PATH_MAX], workerd[PATH_MAX], net_arg[16], work_arg[16];
 } self;
 
@@ -165,7 +165,7 @@ check_readable(const char *path, uint32_t uid, const char *who)
 static void
 set_up(void)
 {
-	char err[CONF_ERR_SIZE], path[PATH_MAX], *real;
+	char err[CONF_ERR_SIZE], *real;
 	struct conf conf;
 
 	make_dir(self.dir, 0, 0, 0755);
@@ -186,14 +186,14 @@ set_up(void)
 	check_readable(self.policy, self.net_uid, "connectd");
 	check_readable(self.policy, self.work_uid, "workerd");
 	form(self.run, "%s/run", self.dir);
-	form(path, "%s/state", self.dir);
+	form(self.state, "%s/state", self.dir);
 	form(self.net_state, "%s/state/connectd", self.dir);
 	form(self.work_state, "%s/state/workerd", self.dir);
 	form(self.pool, "%s/pool", self.dir);
 	make_dir(self.run, 0, 0, 0755);
 	link_file(self.conf, "edgeward.conf");
 	link_file(self.policy, "policy.conf");
-	make_dir(path, 0, 0, 0755);
+	make_dir(self.state, 0, 0, 0755);
 	make_dir(self.net_state, self.net_uid, self.net_uid, 0700);
 	make_dir(self.work_state, self.work_uid, self.work_uid, 0700);
 	make_dir(conf.work_root, self.work_uid, self.pool_count > 0 ? self.pool_gid : self.work_uid, 01770);
@@ -236,7 +236,7 @@ set_args(struct rf_job *job, const char *const *args, size_t n)
 static void
 set_jobs(void)
 {
-	const char *const priv[] = { "-r", self.run, "-N", self.net_arg, "-W", self.work_arg };
+	const char *const priv[] = { "-r", self.run, "-s", self.state, "-N", self.net_arg, "-W", self.work_arg };
 	const char *const net[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.net_state };
 	const char *const work[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.work_state,
 		"-P", self.pool, "-w", self.workerd };

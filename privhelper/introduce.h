@@ -18,6 +18,7 @@ enum side { SIDE_CONNECTD, SIDE_WORKERD, SIDE_EITHER };
 #define PEERS_A_UID	4	/* two live ones at most, and connections that have not said HELLO yet */
 
 struct introducer;
+struct usb;
 
 struct peer {
 	struct ipc_chan chan;	/* first: a handler's channel is its peer */
@@ -32,6 +33,7 @@ struct introducer {
 	struct ipc_conf conf[TABLES];
 	struct peer peers[SIDES][PEERS_A_UID];	/* by uid, so that one cannot push out the other */
 	struct peer *live[SIDES];
+	struct usb *usb;	/* of the verbs; NULL: there are none */
 	unsigned accepted;	/* counts connections; says which place is next */
 	unsigned strikes[TABLES];	/* bad records of late, by side */
 	monotime_t refused_until[TABLES];	/* the side is not let in before */

@@ -1,5 +1,5 @@
 /*
- * privhelper: root's part of Edgeward. Today it introduces connectd and workerd to each other and does nothing else.
+ * privhelper: root's part of Edgeward. It introduces connectd and workerd to each other, and attaches USB devices for workerd.
  *
  * Who calls: systemd (edgeward-privhelper.service) or run-foreground, with the listener of introduce.sock as descriptor 3.
  * What is trusted: the command line and that descriptor; no configuration is read, no path comes from a peer.
@@ -20,28 +20,16 @@
 #include "common/parse.h"
 #include "privhelper/introduce.h"
 #include "privhelper/sandbox.h"
+#include "privhelper/usage.h"
+#include "privhelper/usb.h"
 #include "version.h"
 
 #define LISTENER	3
+#define SYSFS		"/sys"
 #define NO_UID		((uint32_t)-1)
 
-#define USAGE	"usage: privhelper [-hvV] [-r rundir] -N uid-of-connectd -W uid-of-workerd\n"
-
-static const char help[] = USAGE
-    "\n"
-    "privhelper is the part of Edgeward that runs as root. It introduces connectd and workerd to each other and reads no\n"
-    "configuration. The service manager starts it (edgeward-privhelper.service, or run-foreground), with the listener of\n"
-    "introduce.sock as descriptor 3; by hand it does nothing useful.\n"
-    "\n"
-    "  -N UID    numeric uid of connectd; any other but the next is turned away\n"
-    "  -W UID    numeric uid of workerd\n"
-    "  -r DIR    where introduce.sock is; default /run/edgeward\n"
-    "  -v        log for developers, too\n"
-    "  -V        print the version;  -h, --help  this text\n"
-    "\n"
-    "Exit codes: 0 asked to stop, 1 could not go on, 2 wrong usage. More: privhelper(8).\n";
-
 static struct introducer self;
+static struct usb usb;
 
 /* Descriptor 3 must be the listener it is said to be, and nothing else may stay open. */
 static void
@@ -69,7 +57,7 @@ on_signal(int signo, void *ctx)
 }
 
 static void
-serve(uid_t net_uid, uid_t work_uid)
+serve(uid_t net_uid, uid_t work_uid, const char *sysroot)
 {
 	struct loop *loop;
 	struct notify notify;
@@ -82,7 +70,10 @@ serve(uid_t net_uid, uid_t work_uid)
 	r = r < 0 ? r : loop_signals(loop, &mask, on_signal, loop);
 	r = r < 0 ? r : notify_init(&notify, loop);
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
-	r = r < 0 ? r : sandbox_enter();
+	self.usb = &usb;
+	r = r < 0 ? r : sandbox_narrow(sysroot);
+	r = r < 0 ? r : usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter);
+	r = r < 0 ? r : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
@@ -99,17 +90,19 @@ int
 main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *rundir = "/run/edgeward";
+	const char *rundir = "/run/edgeward", *statedir = "/var/lib/edgeward", *classes = NULL;
 	uint32_t net_uid = NO_UID, work_uid = NO_UID;
 	enum log_level level = LOG_LEVEL_INFO;
 	int opt, r = 0;
 
-	while (r == 0 && (opt = getopt_long(argc, argv, "N:W:hr:vV", longs, NULL)) != -1) {
+	while (r == 0 && (opt = getopt_long(argc, argv, "N:W:hr:s:u:vV", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'N': r = parse_u32(optarg, 0, NO_UID - 1, &net_uid); break;
 		case 'W': r = parse_u32(optarg, 0, NO_UID - 1, &work_uid); break;
 		case 'h': return fputs(help, stdout) < 0;
 		case 'r': rundir = optarg; break;
+		case 's': statedir = optarg; break;
+		case 'u': classes = optarg; break;
 		case 'v': level = LOG_LEVEL_DEBUG; break;
 		case 'V': return puts("privhelper " EDGEWARD_VERSION) < 0;
 		default: r = -EINVAL;
@@ -123,6 +116,9 @@ main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */
 	check_listener(rundir);
-	serve(net_uid, work_uid);
+	r = usb_open(&usb, rundir, statedir, SYSFS, classes);
+	if (r < 0)
+		fatal("cannot start: %s", r == -EINVAL ? "-u: USB classes, such as \"ff 07 08\"" : strerror(-r));
+	serve(net_uid, work_uid, SYSFS);
 	return 0;
 }

@@ -1,8 +1,11 @@
-/* privhelper's own narrowing. */
+/* privhelper's own narrowing, in two steps because its thread is made in between. */
 #ifndef EDGEWARD_PRIVHELPER_SANDBOX_H
 #define EDGEWARD_PRIVHELPER_SANDBOX_H
 
-/* Capabilities, then the system call filter. Nothing can be opened afterwards. 0 or -errno. */
-int sandbox_enter(void);
+/* Capabilities, and Landlock: nothing can be opened afterwards but what vhci_hcd has below sysroot. 0 or -errno. */
+int sandbox_narrow(const char *sysroot);
+
+/* The system call filter, of the calling thread. 0 or -errno. */
+int sandbox_filter(void);
 
 #endif

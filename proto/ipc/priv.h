@@ -1,16 +1,28 @@
 /*
- * What connectd and workerd say to privhelper. Today that is the introduction: HELLO, then PRIV_EV_PEER with one
- * end of a fresh socketpair. The verbs come with their own rows; only workerd's table will have them.
+ * What connectd and workerd say to privhelper. Both: the introduction, HELLO, then PRIV_EV_PEER with one end of a fresh
+ * socketpair. workerd alone: the verbs. Numbers only, never a path or a descriptor for the kernel to use.
  */
 #ifndef EDGEWARD_PROTO_PRIV_H
 #define EDGEWARD_PROTO_PRIV_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum priv_type {
 	PRIV_EV_PEER = 0x0100,	/* privhelper -> both: one descriptor, a new work channel */
 	PRIV_EV_GONE = 0x0102,	/* privhelper -> both: the peer's own channel to privhelper has ended */
+
+	PRIV_REQ_USB_ATTACH = 0x0110,	/* workerd -> privhelper: struct priv_usb_attach */
+	/*
+	 * struct priv_usb_attached; with status 0 one descriptor, the stream on which the kernel now speaks USB/IP (CMD_SUBMIT and
+	 * what follows; the import is over). -EPERM policy, -ENODEV no vhci_hcd, -EBUSY no port free (ports, used), -EAGAIN asked too
+	 * often, -EIO it cannot be recorded.
+	 */
+	PRIV_ANS_USB_ATTACH = 0x0111,
+	PRIV_EV_USB_DEVICE = 0x0112,	/* privhelper -> workerd: struct priv_usb_device, once for each attachment */
+	PRIV_REQ_USB_DETACH = 0x0114,	/* workerd -> privhelper: struct priv_usb_detach; status 0 also when it was gone */
+	PRIV_ANS_USB_DETACH = 0x0115,	/* empty */
 };
 
 struct priv_peer {
@@ -20,5 +32,45 @@ struct priv_peer {
 	uint32_t reserved;
 };
 static_assert(sizeof(struct priv_peer) == 16, "wire size");
+
+struct priv_usb_attach {
+	uint32_t devid;		/* of OP_REP_IMPORT: bus << 16 | device, neither 0 */
+	uint32_t speed;		/* enum usb_device_speed of the kernel: 1 low, 2 full, 3 high, 5 super, 6 super plus */
+};
+static_assert(sizeof(struct priv_usb_attach) == 8, "wire size");
+
+struct priv_usb_attached {
+	uint32_t port;
+	uint32_t ports, used;	/* of the kind of hub this speed needs, over all controllers */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct priv_usb_attached) == 16, "wire size");
+
+enum priv_usb_outcome {
+	PRIV_USB_READY = 1,		/* some or all interfaces are authorized */
+	PRIV_USB_UNAUTHORIZED = 2,	/* no interface of a permitted class, or descriptors that cannot be read: it stays shut */
+	PRIV_USB_GONE = 3,		/* it ended before that; the port is free */
+	PRIV_USB_TIMEOUT = 4,		/* not enumerated in time; detached */
+};
+
+struct priv_usb_device {
+	uint32_t port;
+	uint32_t outcome;		/* enum priv_usb_outcome */
+	uint32_t bus, dev;		/* /dev/bus/usb/BUS/DEV; 0 unless it is there */
+	uint16_t vendor, product;
+	uint16_t interfaces, authorized;	/* of the configuration in use */
+	uint32_t refused_class;		/* class of the first interface that was refused, 256 = none */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct priv_usb_device) == 32, "wire size");
+
+struct priv_usb_detach {
+	uint32_t port;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct priv_usb_detach) == 8, "wire size");
+
+bool priv_usb_attach_ok(const struct priv_usb_attach *req);
+bool priv_usb_detach_ok(const struct priv_usb_detach *req);
 
 #endif

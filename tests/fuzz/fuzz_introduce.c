@@ -1,5 +1,5 @@
 /*
- * privhelper's introducer from the socket on: up to four connections that say anything, in any order, with and without
+ * privhelper from the socket on, with the verbs but without a vhci_hcd: up to four connections that say anything, in any order, with and without
  * descriptors. It never ends, and leaves no descriptor behind. Between two steps a refusal is over (33 s), so that what comes
  * after a bad record is reached, too.
  *
@@ -8,11 +8,12 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "common/log.h"
-#include "privhelper/introduce.h"
+#include "privhelper/usb.h"
 
 #define CLIENTS	4
 
@@ -27,6 +28,7 @@ void log_error(const char *fmt, ...) { }
 void fatal(const char *fmt, ...) { abort(); }
 
 static int64_t clock_ns;
+static struct usb usb;
 
 static int64_t
 mock_clock(void)
@@ -102,18 +104,24 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct introducer in;
 	struct loop *loop;
-	int before = dup(0), after, listener;
+	int before, after, listener;
 
+	if (!usb.ready)
+		usb = (struct usb){ .ready = true, .permitted = true, .audit = { memfd_create("audit", MFD_CLOEXEC), audit_first } };
+	before = dup(0);
 	close(before);
 	monotime_set_source(mock_clock, NULL);
 	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (bind(listener, (const struct sockaddr *)&name, sizeof(name.sun_family)) < 0 || listen(listener, 8) < 0 ||
 	    loop_new(&loop) < 0 || introduce_init(&in, loop, listener, getuid(), getuid()) < 0)
 		abort();
+	in.usb = &usb;
 	play(loop, listener, data, size);
 	introduce_done(&in);
 	loop_free(loop);
 	close(listener);
+	if (ftruncate(usb.audit.fd, 0) < 0)
+		abort();
 	after = dup(0);
 	close(after);
 	if (after != before)

@@ -1,0 +1,85 @@
+/* The ledger of attached ports. The file is in a directory of root's alone; what is in it is checked against the kernel's word. */
+#include "common/usbledger.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <unistd.h>
+
+struct row {
+	uint32_t used, port, devid, mark;
+};
+static_assert(sizeof(struct row) == 16, "file format");
+
+int
+usbledger_load(struct usbledger *ledger, int fd, monotime_t until)
+{
+	struct row row;
+	int rows = 0;
+
+	*ledger = (struct usbledger){ .fd = fd };
+	for (uint32_t i = 0; i < USBLEDGER_SLOTS; i++) {
+		ssize_t n = pread(fd, &row, sizeof(row), (off_t)(i * sizeof(row)));
+
+		if (n < 0)
+			return -errno;
+		if (n != sizeof(row) || row.used != 1)
+			continue;
+		ledger->slots[i] = (struct usb_slot){ USB_STALE, row.port, row.devid, row.mark, until };
+		rows++;
+	}
+	return rows;
+}
+
+int
+usbledger_keep(const struct usbledger *ledger, const struct usb_slot *slot)
+{
+	const struct row row = { slot->state != USB_FREE, slot->port, slot->devid, slot->mark };
+	off_t at = (slot - ledger->slots) * (off_t)sizeof(row);
+
+	return pwrite(ledger->fd, &row, sizeof(row), at) == sizeof(row) ? 0 : -errno;
+}
+
+int
+usbledger_is_ours(const struct usb_slot *slot, const struct vhci_port *ports, size_t n, const struct vhci_port **ret_port)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct vhci_port *p = &ports[i];
+
+		if (p->port != slot->port)
+			continue;
+		if (p->state == VHCI_STARTING || p->state == VHCI_ERROR)
+			return -EAGAIN;
+		if (p->state != VHCI_USED || p->devid != slot->devid || p->sockfd != slot->mark)
+			return 0;
+		if (ret_port != NULL)
+			*ret_port = p;
+		return 1;
+	}
+	return 0;
+}
+
+struct usb_slot *
+usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n)
+{
+	struct usb_slot *found = NULL;
+
+	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++) {
+		if (s->state == USB_THERE && usbledger_is_ours(s, ports, n, NULL) == 0) {
+			s->state = USB_FREE;
+			if (usbledger_keep(ledger, s) < 0)
+				return NULL;
+		}
+		if (found == NULL && s->state == USB_FREE)
+			found = s;
+	}
+	return found;
+}
+
+struct usb_slot *
+usbledger_find(struct usbledger *ledger, uint32_t port)
+{
+	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++)
+		if (s->port == port && (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_THERE))
+			return s;
+	return NULL;
+}

@@ -1,0 +1,50 @@
+/*
+ * Which ports of vhci_hcd are ours: a table in memory and the same in a file, so that a process that is started after a crash knows what
+ * the one before it had attached.
+ *
+ * A port is known by its mark: the number that its socket had in the process that attached it, drawn at random there, which the
+ * kernel shows in the status file. A row is in the file before the port is asked for.
+ */
+#ifndef EDGEWARD_USBLEDGER_H
+#define EDGEWARD_USBLEDGER_H
+
+#include "common/monotime.h"
+#include "common/vhci.h"
+
+#define USBLEDGER_SLOTS	64u	/* attachments at a time */
+
+enum usb_state {
+	USB_FREE,
+	USB_WAITING,	/* attached, not enumerated yet */
+	USB_ASKED,	/* its authorization is under way */
+	USB_THERE,
+	USB_STALE,	/* of the process before this one */
+};
+
+struct usb_slot {
+	enum usb_state state;
+	uint32_t port, devid, mark;
+	monotime_t until;	/* deadline of USB_WAITING, USB_ASKED, USB_STALE */
+};
+
+struct usbledger {
+	int fd;			/* of the file, for reading and writing */
+	struct usb_slot slots[USBLEDGER_SLOTS];
+};
+
+/* The file as it was left: its rows become USB_STALE. fd stays the caller's. Number of rows, -errno. */
+int usbledger_load(struct usbledger *ledger, int fd, monotime_t until);
+
+/* Writes the slot's row. -errno. */
+int usbledger_keep(const struct usbledger *ledger, const struct usb_slot *slot);
+
+/* A free slot, or NULL. Slots of devices that have ended are freed first: the kernel has freed their ports. */
+struct usb_slot *usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n);
+
+/* The live slot of a port, or NULL. */
+struct usb_slot *usbledger_find(struct usbledger *ledger, uint32_t port);
+
+/* 1: the port is this slot's; *ret_port (may be NULL) is its line. 0: it is free or another's. -EAGAIN: the kernel does not show it yet. */
+int usbledger_is_ours(const struct usb_slot *slot, const struct vhci_port *ports, size_t n, const struct vhci_port **ret_port);
+
+#endif

@@ -1,0 +1,312 @@
+/*
+ * The USB verbs.
+ *
+ * Who calls: workerd, through rules.c. What is trusted: two numbers are taken from it, and both are checked again. On error: it is
+ * answered with -errno; a record whose content cannot be costs it its channel.
+ *
+ * The socket is made here, so that no descriptor of another process ever reaches the kernel; workerd gets the other end. When that
+ * end is closed, for whatever reason, the kernel frees the port: nothing is left behind by a workerd that dies.
+ *
+ * A privhelper that is started after a crash detaches what the ledger names and the marks confirm (common/usbledger.h), and touches
+ * no port of anybody else's.
+ */
+#include "privhelper/usb.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "proto/ipc/priv.h"
+
+#define AUDIT_MAX	(4u << 20)	/* bytes; then a new file is begun at the next start */
+#define MARK_MIN	512		/* usual tools hold such sockets at numbers below 10 */
+#define MARK_RANGE	448u
+#define TURN_MS		200		/* how often the status is read while something is under way */
+#define SETTLE_MS	30000
+#define PACE_MS		250		/* one attach in this time, after the first PACE_BURST */
+#define PACE_BURST	64
+
+static struct vhci_port ports[VHCI_PORTS];
+
+static void
+keep(struct usb *u, const struct usb_slot *s)
+{
+	if (usbledger_keep(&u->ledger, s) < 0)
+		fatal("cannot write the ledger: %s", strerror(errno));
+}
+
+static void
+set_free(struct usb *u, struct usb_slot *s)
+{
+	s->state = USB_FREE;
+	keep(u, s);
+}
+
+/* A macro, so that the format is checked where it stands. 0, or -EIO: it is not on record. */
+#define RECORD(u, ...)	check_record(u, audit_append(&(u)->audit, __VA_ARGS__))
+
+static int
+check_record(const struct usb *u, int r)
+{
+	if (r < 0)
+		log_error("what was done cannot be recorded: %s", strerror(-r));
+	return r < 0 ? -EIO : 0;
+}
+
+static void
+tell(const struct usb *u, const struct usb_slot *s, struct priv_usb_device *what)
+{
+	what->port = s->port;
+	/* A send that fails needs no answer: that channel is about to end, and with it the device. */
+	if (*u->asker != NULL)
+		ipc_send(&(*u->asker)->chan, PRIV_EV_USB_DEVICE, what, sizeof(*what));
+}
+
+static void
+give_up(struct usb *u, struct usb_slot *s, struct priv_usb_device *what, bool detach, const char *why)
+{
+	int r = detach ? hcd_detach(&u->hcd, s->port) : 0;
+
+	RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
+	    r < 0 ? strerrorname_np(-r) : "ok");
+	if (what != NULL)
+		tell(u, s, what);
+	set_free(u, s);
+}
+
+/* One slot that is under way. */
+static void
+advance(struct usb *u, struct usb_slot *s, size_t nports)
+{
+	const struct vhci_port *p = NULL;
+	struct priv_usb_device what = { .outcome = PRIV_USB_GONE, .refused_class = USBDESC_NONE };
+	struct auth_job job = { .slot = (uint32_t)(s - u->ledger.slots), .what = { .refused_class = USBDESC_NONE } };
+	int ours = usbledger_is_ours(s, ports, nports, &p);
+	bool late = !monotime_before(monotime_now(), s->until);
+
+	if (s->state == USB_STALE) {
+		if (ours == 1)
+			give_up(u, s, NULL, true, "stale");
+		else if (ours == 0 || late)
+			set_free(u, s);
+	} else if (late && ours != 0) {
+		what.outcome = PRIV_USB_TIMEOUT;
+		hcd_detach(&u->hcd, s->port);
+		s->until = MONOTIME_NEVER;
+		if (s->state == USB_WAITING)	/* else the thread comes back now */
+			give_up(u, s, &what, false, "timeout");
+	} else if (s->state == USB_WAITING && ours == 0) {
+		give_up(u, s, &what, false, "gone");
+	} else if (s->state == USB_WAITING && ours == 1 && !u->asked) {
+		job.at = *p;
+		if (auth_ask(&u->auth, &job) < 0)
+			fatal("cannot ask the thread: %s", strerror(errno));
+		s->state = USB_ASKED;
+		u->asked = true;
+	}
+}
+
+static void
+on_timer(struct loop_timer *timer)
+{
+	struct usb *u = timer->ctx;
+	size_t n = 0;
+	bool more = false;
+	int r = u->hcd.n > 0 ? vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) : 0;
+
+	if (r < 0)	/* rmmod, or a kernel that writes it otherwise */
+		fatal("cannot read the status of vhci_hcd: %s", strerror(-r));
+	for (struct usb_slot *s = u->ledger.slots; s < u->ledger.slots + USBLEDGER_SLOTS; s++) {
+		if (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_STALE)
+			advance(u, s, n);
+		more = more || s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_STALE;
+	}
+	if (more)
+		loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
+}
+
+static void
+on_answer(struct loop_io *io, uint32_t events)
+{
+	struct usb *u = io->ctx;
+	struct auth_job job;
+	struct usb_slot *s;
+
+	if (read(io->fd, &job, sizeof(job)) != sizeof(job))
+		fatal("the thread that authorizes devices is gone");
+	s = &u->ledger.slots[job.slot];
+	u->asked = false;
+	if (job.result == -EAGAIN && s->until.ns != MONOTIME_NEVER.ns) {
+		s->state = USB_WAITING;
+	} else if (job.result < 0) {
+		job.what = (struct priv_usb_device){ .refused_class = USBDESC_NONE,
+			.outcome = s->until.ns == MONOTIME_NEVER.ns ? PRIV_USB_TIMEOUT : PRIV_USB_GONE };
+		give_up(u, s, &job.what, true, strerrorname_np(-job.result));
+	} else {
+		RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
+		    job.what.vendor, job.what.product, job.what.interfaces, job.what.authorized, job.what.refused_class);
+		s->state = USB_THERE;
+		tell(u, s, &job.what);
+	}
+}
+
+/* A free port of the hub that this speed needs. One that another program takes in between is EBUSY, and the next is tried. */
+static int
+attach_port(struct usb *u, struct usb_slot *s, int sock, uint32_t speed, size_t n, struct priv_usb_attached *ans)
+{
+	enum vhci_hub hub;
+	int r = vhci_hub_of(speed, &hub, &speed) < 0 ? -EINVAL : -EBUSY;
+
+	for (size_t i = 0; i < n && r != -EINVAL; i++) {
+		bool try = ports[i].hub == hub && ports[i].state == VHCI_FREE && r == -EBUSY;
+
+		ans->ports += ports[i].hub == hub;
+		ans->used += try || (ports[i].hub == hub && ports[i].state != VHCI_FREE);
+		if (!try)
+			continue;
+		ans->port = s->port = ports[i].port;
+		s->state = USB_WAITING;
+		keep(u, s);
+		r = hcd_attach(&u->hcd, s->port, sock, s->devid, speed);
+	}
+	return r;
+}
+
+static int
+attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attached *ans, int *ret_end)
+{
+	struct usb_slot *s;
+	uint32_t mark;
+	size_t n = 0;
+	int ends[2], sock, r;
+
+	if (!u->permitted || u->hcd.n == 0)
+		return u->permitted ? -ENODEV : -EPERM;
+	r = hcd_forbid(&u->hcd);
+	r = r < 0 ? r : vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
+	s = r < 0 ? NULL : usbledger_take(&u->ledger, ports, n);
+	if (s == NULL)
+		return r < 0 ? r : -ENOSPC;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return -errno;
+	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark))
+		fatal("no random numbers: %s", strerror(errno));
+	sock = fcntl(ends[0], F_DUPFD_CLOEXEC, MARK_MIN + (int)(mark % MARK_RANGE));
+	*s = (struct usb_slot){ .devid = req->devid, .mark = (uint32_t)sock, .until = monotime_add_ms(monotime_now(), SETTLE_MS) };
+	r = sock < 0 ? -errno : attach_port(u, s, sock, req->speed, n, ans);
+	close(ends[0]);		/* the kernel has a reference of its own */
+	if (sock >= 0)
+		close(sock);
+	if (r < 0) {
+		close(ends[1]);
+		set_free(u, s);
+		return r;
+	}
+	*ret_end = ends[1];
+	loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
+	return 0;
+}
+
+/* A peer that asks without end fills no disk with records of it. */
+static bool
+too_fast(struct usb *u)
+{
+	monotime_t now = monotime_now();
+
+	if (monotime_before(u->next, monotime_add_ms(now, -PACE_MS * PACE_BURST)))
+		u->next = monotime_add_ms(now, -PACE_MS * PACE_BURST);
+	if (monotime_before(now, u->next))
+		return true;
+	u->next = monotime_add_ms(u->next, PACE_MS);
+	return false;
+}
+
+int
+op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct usb *u = ((struct introducer *)ctx)->usb;
+	struct ipc_hdr hdr = { .type = PRIV_ANS_USB_ATTACH, .id = msg->hdr.id };
+	struct priv_usb_attached ans = { 0 };
+	struct priv_usb_attach req;
+	_cleanup_close_ int end = -1;
+	int r;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (!priv_usb_attach_ok(&req))
+		return -EPROTO;
+	r = u == NULL || !u->ready ? -EIO : too_fast(u) ? -EAGAIN : 1;
+	if (r == 1) {
+		r = attach(u, &req, &ans, &end);
+		if (RECORD(u, "workerd pid=%d uid=%u usb-attach devid=%08x speed=%u port=%u result=%s", chan->peer.pid,
+		    chan->peer.uid, req.devid, req.speed, ans.port, r < 0 ? strerrorname_np(-r) : "ok") < 0 && r == 0)
+			r = -EIO;	/* its end is closed, and the kernel frees the port */
+	}
+	hdr.status = r;
+	/* If it is gone by now, the loop will tell, and the end that closes frees the port. */
+	ipc_send_fds(chan, &hdr, &ans, sizeof(ans), &end, r == 0);
+	return 0;
+}
+
+int
+op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct usb *u = ((struct introducer *)ctx)->usb;
+	struct priv_usb_detach req;
+	struct usb_slot *s;
+	size_t n = 0;
+	int r = 0;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (!priv_usb_detach_ok(&req))
+		return -EPROTO;
+	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
+	if (s != NULL) {
+		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
+		if (r == 0 && usbledger_is_ours(s, ports, n, NULL) != 0)
+			r = hcd_detach(&u->hcd, req.port);
+		RECORD(u, "workerd pid=%d uid=%u usb-detach port=%u devid=%08x result=%s", chan->peer.pid, chan->peer.uid, s->port,
+		    s->devid, r < 0 ? strerrorname_np(-r) : "ok");
+		if (s->state != USB_ASKED)	/* else the thread's answer frees it */
+			set_free(u, s);
+	}
+	return ipc_answer(chan, &msg->hdr, r, NULL, 0);
+}
+
+int
+usb_open(struct usb *u, const char *rundir, const char *statedir, const char *sysroot, const char *classes)
+{
+	_cleanup_close_ int run = fd_open_own_dir(rundir, "privhelper", 0700), state = fd_open_own_dir(statedir, "privhelper", 0750);
+	int fd = -1, r;
+
+	*u = (struct usb){ .permitted = classes != NULL };
+	r = usbdesc_classes_parse(classes != NULL ? classes : "", &u->set);
+	r = r < 0 ? r : hcd_open(&u->hcd, sysroot);
+	if (r < 0)
+		return r;
+	r = run < 0 ? run : state < 0 ? state : audit_open(state, "audit", AUDIT_MAX, &u->audit);
+	if (r == 0) {
+		fd = openat(run, "usb", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+		r = fd < 0 ? -errno : usbledger_load(&u->ledger, fd, monotime_add_ms(monotime_now(), SETTLE_MS));
+	}
+	if (r < 0)
+		log_warn("ledger in %s/privhelper, audit record in %s/privhelper: %s; no devices are lent", rundir, statedir, strerror(-r));
+	u->ready = r >= 0;
+	return 0;
+}
+
+int
+usb_start(struct usb *u, struct loop *loop, struct peer *const *asker, int (*narrow)(void))
+{
+	int r = auth_start(&u->auth, &u->hcd, &u->set, narrow);
+
+	u->loop = loop;
+	u->asker = asker;
+	loop_timer_init(&u->timer, on_timer, u);
+	loop_timer_set_ms(loop, &u->timer, 0);
+	return r < 0 ? r : loop_io_add(loop, &u->answers, u->auth.answer, EPOLLIN, on_answer, u);
+}
