@@ -243,6 +243,23 @@ def test_abstract_sockets_of_the_machine(dev):
         assert attempts(dev, "abs", dev.launcher.pid, "@" + name)[f"connect:@{name}"] == "EPERM"
 
 
+@root
+def test_without_a_network_nobody_looks_names_up(dev):
+    """Services in these directories answer on sockets, by way of the machine's network."""
+    place = "/run/resolvconf"
+    made = not os.path.isdir(place)
+    if made:
+        os.mkdir(place)
+    try:
+        with Device() as host, Device(policy="[work]\nnetwork = none\n") as none:
+            assert sh(host, "ls -d /run/resolvconf 2>&1; grep -c : /proc/net/dev", "n").startswith(place + "\n")
+            out = sh(none, "ls -d /run/resolvconf 2>&1; grep : /proc/net/dev", "n").splitlines()
+            assert "No such file" in out[0] and [line.split(":")[0].strip() for line in out[1:]] == ["lo"]
+    finally:
+        if made:
+            os.rmdir(place)
+
+
 def test_shown_directories(tmp_path_factory):
     shown = f"/tmp/ewshown.{os.getpid()}"
     os.makedirs(f"{shown}/sub")

@@ -66,7 +66,8 @@ drop_caps(bool bounding)
 int
 confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage)
 {
-	const struct view_wish wish = { who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0 };
+	const struct view_wish wish = { who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0,
+		(who->parts & LAUNCH_PART_NET) != 0 };
 	bool proc = false;
 	int flags = 0, r = 0;
 

@@ -88,9 +88,11 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 	const struct cgroup_limits limits = { s->memory_bytes, s->pids, s->cpu_millis };
 	char name[sizeof(s->handle) + 2];
 	size_t len;
-	int p[2], r;
+	int p[2], r, seals = fcntl(fds.report, F_GET_SEALS);
 
-	if (!launch_start_ok(s, &h->l->ready) || fd_is_sealed_memfd(fds.spec, WORK_SPEC_MAX, &len) != 1)
+	/* The report is written by what is not the runner yet: memory of a fixed size, and nobody's file. */
+	if (!launch_start_ok(s, &h->l->ready) || fd_is_sealed_memfd(fds.spec, WORK_SPEC_MAX, &len) != 1 || seals < 0 ||
+	    (seals & F_SEAL_GROW) == 0)
 		return -EINVAL;
 	memcpy(h->info.handle, s->handle, sizeof(s->handle));
 	memcpy(h->end.handle, s->handle, sizeof(s->handle));

@@ -32,6 +32,7 @@
 
 enum kind {
 	SYSTEM,		/* the machine's, read-only, with all that is mounted below; what is a link there is one here */
+	NAMES,		/* the same, but only with the machine's network: sockets there look names up for whoever asks */
 	DIR,		/* empty */
 	OWN,		/* private, writable, gone with the workload */
 	NODE,		/* a device everybody may use */
@@ -50,7 +51,7 @@ static const struct row {
 	/* processors and memory, for those who count them; the rest of /sys is other people's hardware */
 	{ SYSTEM, "/sys/devices/system", NULL },
 	/* where resolv.conf may lead */
-	{ SYSTEM, "/run/systemd/resolve", NULL }, { SYSTEM, "/run/NetworkManager", NULL }, { SYSTEM, "/run/resolvconf", NULL },
+	{ NAMES, "/run/systemd/resolve", NULL }, { NAMES, "/run/NetworkManager", NULL }, { NAMES, "/run/resolvconf", NULL },
 	{ DIR, "/proc", NULL }, { DIR, "/dev", NULL }, { DIR, "/dev/pts", NULL }, { DIR, "/var", NULL }, { DIR, "/run", NULL },
 	{ DIR, "/run/empty", NULL },
 	{ OWN, "/tmp", NULL }, { OWN, "/dev/shm", NULL },
@@ -131,13 +132,17 @@ make_file(const char *at, const char *text, size_t len)
 
 /* Before the root becomes read-only: directories, files and links, and the mounts that shall be read-only with it. */
 static int
-lay_out(const struct view_entry *e)
+lay_out(const struct view_entry *e, bool own_net)
 {
 	const struct row *row = &rows[e->row];
 	char at[PATH_MAX];
 
 	below(at, row->path, strlen(row->path));
 	switch (row->kind) {
+	case NAMES:
+		if (own_net)
+			return 0;
+		/* fallthrough */
 	case SYSTEM:
 		if (e->link[0] != '\0')
 			return symlink(e->link, at) < 0 ? -errno : 0;
@@ -174,6 +179,7 @@ open_up(const struct view_entry *e)
 	case HIDDEN:
 		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 	case SYSTEM:
+	case NAMES:
 	case DIR:
 	case LINK:
 		return 0;
@@ -270,7 +276,7 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 	int r = mount("tmpfs", AT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=25%") < 0 ? -errno : 0;
 
 	for (unsigned i = 0; i < view->n && r == 0; i++)
-		r = lay_out(&view->entries[i]);
+		r = lay_out(&view->entries[i], wish->own_net);
 	if (r == 0)
 		r = name_runner(wish, work_dir + AT_LEN);
 	if (r == 0)
@@ -340,7 +346,7 @@ view_landlock(const struct view *view, const char *list, bool in_view)
 	for (unsigned i = 0; i < view->n; i++) {
 		const struct row *row = &rows[view->entries[i].row];
 
-		if (row->kind == OWN || (row->kind == SYSTEM && !in_view))
+		if (row->kind == OWN || ((row->kind == SYSTEM || row->kind == NAMES) && !in_view))
 			paths[n++] = (struct sandbox_path){ row->path, row->kind == OWN ? SANDBOX_ALL : SANDBOX_READ | SANDBOX_EXEC };
 	}
 	r = sandbox_landlock(paths, n);

@@ -24,7 +24,7 @@ struct view_wish {
 	uid_t uid;		/* the runner */
 	gid_t gid;
 	const char *show;	/* more directories, launch_show_ok() */
-	bool own_proc;		/* else the machine's */
+	bool own_proc, own_net;	/* else the machine's */
 };
 
 /*

@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -262,9 +263,17 @@ workinit(void)
 	}
 }
 
+/* What is shared with the launcher is no business of one that will read what the hub sent. */
+static void
+unshare_first(void)
+{
+	check(munmap(job.l->confine.first, sizeof(*job.l->confine.first)), INIT_STAGE_NAMESPACES);
+}
+
 static int
 first(void *ctx)
 {
+	unshare_first();
 	workinit();
 }
 
@@ -285,11 +294,14 @@ begin(const struct workinit_fds *fds)
 	check(drop_to_runner(pool, job.who.gid), INIT_STAGE_IDS);
 	if ((job.who.parts & LAUNCH_PART_USER) != 0)
 		check(userns_enter(job.who.uid, job.who.gid), INIT_STAGE_USER);
-	if ((job.who.parts & LAUNCH_PART_PID) == 0)
+	if ((job.who.parts & LAUNCH_PART_PID) == 0) {
+		unshare_first();
 		workinit();
-	pid = clone(first, stack - (uintptr_t)stack % 16, CLONE_VM | CLONE_PARENT | CLONE_NEWPID | SIGCHLD, NULL);
+	}
+	/* The kernel writes the number before pid 1 runs, which takes the page away from us both. */
+	pid = clone(first, stack - (uintptr_t)stack % 16, CLONE_VM | CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_NEWPID | SIGCHLD, NULL,
+	    job.l->confine.first);
 	check(pid, INIT_STAGE_NAMESPACES);
-	*job.l->confine.first = pid;
 	_exit(0);
 }
 
