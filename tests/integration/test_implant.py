@@ -292,9 +292,7 @@ def hostile(monkeypatch):
 
 def start_fds(dev, handle="good", seals=SEALS, script="echo here; sleep 60"):
     spec = memory(workdrv.encode_spec(handle, ["/bin/sh", "-c", script]), seals)
-    report = memory()
-    os.truncate(report, 64)
-    return [spec, memory(), report, os.open(f"{dev.dir}/work", os.O_RDONLY | os.O_DIRECTORY)]
+    return [spec, memory(), memory(bytes(64), SEALS & ~fcntl.F_SEAL_WRITE), os.open(f"{dev.dir}/work", os.O_RDONLY | os.O_DIRECTORY)]
 
 
 def close(fds):
@@ -345,6 +343,18 @@ def test_the_launcher_takes_only_a_sealed_specification(hostile, seals):
     if seals is None:       # no memfd at all
         os.close(fds[0])
         fds[0] = os.open("/etc/passwd", os.O_RDONLY)
+    hostile.give(START, start_struct(), fds)
+    assert hostile.record_of()[:2] == (ANSWER, -22)
+    close(fds)
+    nothing_runs(hostile)
+    works(hostile)
+
+
+@pytest.mark.parametrize("report", [lambda: memory(bytes(64)), lambda: os.open("/etc/passwd", os.O_RDONLY)], ids=["unsealed", "a file"])
+def test_the_launcher_writes_reports_into_memory_only(hostile, report):
+    fds = start_fds(hostile)
+    os.close(fds[2])
+    fds[2] = report()
     hostile.give(START, start_struct(), fds)
     assert hostile.record_of()[:2] == (ANSWER, -22)
     close(fds)
