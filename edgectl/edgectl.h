@@ -43,6 +43,8 @@ int cmd_enroll(struct edgectl *ctl, int argc, char **argv);
 int cmd_upgrade(struct edgectl *ctl, int argc, char **argv);
 int cmd_probe(struct edgectl *ctl, int argc, char **argv);
 int cmd_audit(struct edgectl *ctl, int argc, char **argv);
+int cmd_doctor(struct edgectl *ctl, int argc, char **argv);
+int cmd_support(struct edgectl *ctl, int argc, char **argv);
 
 /* "edgectl: ..." and how the command is used, on stderr; EXIT_USAGE. fmt may be NULL. */
 int usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

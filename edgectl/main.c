@@ -66,6 +66,14 @@ static const struct command {
 	{ "audit", cmd_audit, "[verify] [-f FILE]", "what was done with root's power; verify: whether the record is whole",
 	    "Every attach and detach of a device: who asked, what, and what came of it. Each line carries the digest of the one before;\n"
 	    "verify prints the last one, to be compared with one that was noted elsewhere." },
+	{ "doctor", cmd_doctor, "[-c CONF] [-p POLICY] [-s STATEDIR] [-P POOLFILE]",
+	    "every part of this installation in order; each fault with its cause and a command to try",
+	    "Configuration, files, clock, the way to the hub (name, proxy, TLS, upgrade), identity, disk, cgroups, the kernel,\n"
+	    "accounts, units, processes, release keys. It needs no daemon, changes nothing, ends within 10 s, and says what this\n"
+	    "user may not see. The exit code is 1 when a check failed, 3 when one is to be looked at. What it looks at follows\n"
+	    "from -r; -c, -p, -s (the directory above connectd/ and workerd/) and -P name other places." },
+	{ "support", cmd_support, "bundle FILE", "doctor, status, configuration and journal without secrets, in one tar, to ask for help",
+	    "FILE must not exist and gets mode 0600. Tokens, credentials and passwords are left out; look through it all the same." },
 	{ "version", cmd_version, "", "versions of edgectl and of what runs", NULL },
 	{ "help", cmd_help, "[COMMAND]", "this list, or how a command is used", NULL },
 };

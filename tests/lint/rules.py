@@ -18,7 +18,7 @@ INCLUDES = {
     "workerd": ["workerd/", *PROCESS_COMMON],
     "connectd": ["connectd/", "common/", "proto/"],
     # policy test reads a start as connectd does.
-    "edgectl": ["edgectl/", *PROCESS_COMMON, "proto/release/", "proto/hub/json.h", "proto/hub/start.h"],
+    "edgectl": ["edgectl/", *PROCESS_COMMON, "proto/release/", "proto/hub/json.h", "proto/hub/start.h", "proto/hub/base64.h"],
     "hub": ["hub/", "common/", "proto/"],
     "packaging": ["packaging/", "common/"],
     "common": ["common/", "proto/ipc/"],
@@ -34,6 +34,7 @@ NEEDED = {
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
     "workerd/launcher/launcher": {"libcap", "libseccomp"},
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
+    "connectd/netprobe": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libyajl", "libcares"},
     "edgectl/edgectl": {"libyajl", "libinih", "libcap", "libxxhash", "libmd"},     # libcap: by common/runprog, which can also run a program as another user
     "hub/edgehub": {"libcap", "libseccomp", "libssl", "libcrypto", "libwslay", "libyajl", "libsqlite3", "libxxhash"},
     "packaging/run-foreground": {"libcap", "libinih"},
