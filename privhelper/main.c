@@ -73,7 +73,6 @@ serve(uid_t net_uid, uid_t work_uid, const char *sysroot)
 	self.usb = &usb;
 	r = r < 0 ? r : sandbox_narrow(sysroot);
 	r = r < 0 ? r : usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter);
-	r = r < 0 ? r : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
