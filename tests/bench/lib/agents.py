@@ -223,9 +223,9 @@ def _id_is_free(number):
 class Edgeward(Driven):
     """Our agent under run-foreground: three users and a pool as root, one user without."""
 
-    def __init__(self, out, cert, build, dialect="edgeward.1", extra="", hub=None, prefix=(), tag=""):
+    def __init__(self, out, cert, build, dialect="edgeward.1", extra="", hub=None, prefix=(), tag="", policy=""):
         """hub (address, sink): where the sink listens when it is not this machine's loopback; prefix: nsenter."""
-        self.name = "edgeward" if dialect == "edgeward.1" else "edgeward-cloop"
+        self.name = "edgeward-uid" if policy else "edgeward" if dialect == "edgeward.1" else "edgeward-cloop"
         self.build, self.prefix = build, list(prefix)
         if hub:
             self.out, self.cert, self.process = out, cert, None
@@ -246,11 +246,14 @@ ca-file = {self.dir}/ca.pem
 token-file = {self.dir}/token
 [work]
 root = {self.dir}/work
+show = {out}
 slots = 64
 overflow = wait-forever
 [log]
 level = warn
 {extra}""")
+        if policy:
+            (self.dir / "policy.conf").write_text(policy)
         self.log = open(self.dir / "log", "w")
         self.start()
 
