@@ -33,7 +33,7 @@ def away(hub):
 
 def start_away(a, hub, *lines, then=""):
     """Starts a workload for each number of lines, which print them once the hub is gone."""
-    go = os.path.join(a.dir, f"go.{len(hub.runs)}")
+    go = os.path.join(a.root, f"go.{len(hub.runs)}")       # where a workload without a directory sees it
     runs = [hub.start(number(n, then, go)) for n in lines]
     away(hub)
     open(go, "wb").close()
