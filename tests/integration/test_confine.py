@@ -179,6 +179,18 @@ def test_state_of_the_process(request, kind):
     assert sh(d, "for n in 0 1 2 3 4 5 6 7 8 9 10 11 12; do [ -L /proc/self/fd/$n ] && echo $n; done").split() == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("kind", [pytest.param("dev", marks=root), "plain", pytest.param("by_uid", marks=root)])
+def test_workinit_shares_no_memory_with_the_launcher(request, kind):
+    """The launcher equals root: a workinit that was taken over must not write what it reads."""
+    d = request.getfixturevalue(kind)
+    r = d.start(["/bin/sleep", "60"], work_dir="shares")
+    init = proc.stat(r.info["pid"])[2]
+    with open(f"/proc/{init}/maps", encoding="utf-8") as f:
+        assert [line for line in f if line.split()[1][1] == "w" and line.split()[1][3] == "s"] == []
+    d.signal(r, signal.SIGKILL)
+    d.finish(r)
+
+
 @root
 def test_state_at_level_uid(by_uid):
     s = dict(line.split(":", 1) for line in sh(by_uid, "cat /proc/self/status").splitlines())
