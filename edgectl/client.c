@@ -273,7 +273,7 @@ client_error_text(const struct client *c, char *buf, size_t size)
 		snprintf(buf, size, "speaks another protocol than this edgectl %s: restart edgeward-%s.service", EDGEWARD_VERSION,
 		    c->name);
 	else
-		snprintf(buf, size, "%s", c->error == -ECONNRESET ? "closed the connection" : strerror(-c->error));
+		snprintf(buf, size, "%s", c->error == -ECONNRESET || c->error == -EPIPE ? "closed the connection" : strerror(-c->error));
 }
 
 void
