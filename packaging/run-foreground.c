@@ -371,6 +371,7 @@ main(int argc, char **argv)
 	check_ids();
 	umask(022);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);	/* ignored, as a careless parent leaves it, there would be nobody to wait for */
 	/* From here on there is something to remove: a stop waits for the loop. */
 	sigemptyset(&stop);
 	sigaddset(&stop, SIGTERM);

@@ -6,8 +6,8 @@
  * introduced and the watchdog from being fed; here it keeps other devices waiting, until usb.c detaches its port.
  *
  * It shares nothing with the loop but what never changes (the open controllers, the set of classes); jobs are copied through
- * pipes. It is made after the capabilities are gone and loads the same filter for itself. On error: its write ends with
- * a result below 0; a pipe that fails is fatal.
+ * pipes. It is made after the capabilities are gone, and the first thing it does is to load the filter, for every thread of the
+ * process at once; the start waits for that. On error: its write ends with a result below 0; a pipe that fails is fatal.
  */
 #include "privhelper/auth.h"
 

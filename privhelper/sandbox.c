@@ -1,8 +1,8 @@
 /*
  * What privhelper gives up before it accepts the first connection.
  *
- * Who calls: main(), once; usb.c's thread loads the same filter for itself. What is trusted: the unit, which started us as root with a listener. On error: main() ends
- * the process; it never serves half confined.
+ * Who calls: main(), once; auth.c's thread for the filter, which covers the whole process. What is trusted: the unit, which started
+ * us as root with a listener. On error: main() ends the process; it never serves half confined.
  *
  * One capability stays: CAP_NET_ADMIN, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers
  * of the default size (208 KiB) the work channel holds three records of 64 KiB and would stall at every turn. The
