@@ -4,7 +4,7 @@
 . /payload/lib.sh
 
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
-echo "65600 8 $(getent group edgeward-run | cut -d: -f3)" >/etc/edgeward/pool
+echo "65600 16 $(getent group edgeward-run | cut -d: -f3)" >/etc/edgeward/pool
 ok "work root" is "$(mode /var/lib/edgeward/work)" "edgeward-work:edgeward-run 1770"
 ok "state of connectd" is "$(mode /var/lib/edgeward/connectd)" "edgeward-net:edgeward-net 700"
 ok "state of workerd" is "$(mode /var/lib/edgeward/workerd)" "edgeward-work:edgeward-work 700"
