@@ -124,7 +124,7 @@ def test_arguments(site):
     run, state = f"{site.dir}/run", f"{site.dir}/state"
     common = ["-c", str(site.conf), "-p", f"{site.dir}/policy.conf", "-r", run]
     net, work = (NET, WORK) if os.geteuid() == 0 else (os.geteuid(), os.geteuid())
-    assert site.report("privhelper")["argv"][1:] == ["-r", run, "-N", str(net), "-W", str(work), "-v"]
+    assert site.report("privhelper")["argv"][1:] == ["-r", run, "-s", state, "-N", str(net), "-W", str(work), "-v"]
     assert site.report("connectd")["argv"][1:] == [*common, "-s", f"{state}/connectd", "-v"]
     assert site.report("launcher")["argv"][1:] == [*common, "-s", f"{state}/workerd", "-P", f"{site.dir}/pool", "-w",
                                                    f"{site.build}/workerd/workerd", "-v"]
