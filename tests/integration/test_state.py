@@ -163,7 +163,7 @@ def damage(path, how):
             f.write(b"\0" * size)
     elif how == "flip":
         with open(path, "r+b") as f:
-            data = bytearray(f.read())
+            data = bytearray(f.read()) or bytearray(1)      # an empty one gets a byte
             data[len(data) // 2] ^= 1
             f.seek(0)
             f.write(data)
