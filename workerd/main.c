@@ -22,6 +22,7 @@
 #include "common/cgroup.h"
 #include "common/log.h"
 #include "common/sandbox.h"
+#include "common/trim.h"
 #include "version.h"
 #include "workerd/admit.h"
 #include "workerd/control.h"
@@ -207,6 +208,7 @@ run(const struct options *o)
 	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)
 		fatal("sandbox: %s%s", strerror(-r), r == -EPERM ? " (must not run as root)" : "");
+	trim_memory();	/* what the filter was made in */
 	if (r == 0)
 		log_warn("this kernel has no Landlock: seccomp alone confines workerd");
 	r = loop_run(self.loop);

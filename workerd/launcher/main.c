@@ -25,6 +25,7 @@
 #include "common/log.h"
 #include "common/pool.h"
 #include "common/spawn.h"
+#include "common/trim.h"
 #include "version.h"
 #include "workerd/launcher/launcher.h"
 
@@ -136,6 +137,7 @@ confine(struct launcher *l, const char *pool_file)
 	r = confine_launcher();
 	if (r < 0)
 		fatal("seccomp: %s", strerror(-r));
+	trim_memory();	/* what the filters were made in; a clone copies less */
 }
 
 static int
