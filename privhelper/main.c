@@ -57,7 +57,7 @@ on_signal(int signo, void *ctx)
 }
 
 static void
-serve(uid_t net_uid, uid_t work_uid, const char *sysroot)
+serve(uid_t net_uid, uid_t work_uid, const char *sysroot, bool lend_usb)
 {
 	struct loop *loop;
 	struct notify notify;
@@ -70,9 +70,9 @@ serve(uid_t net_uid, uid_t work_uid, const char *sysroot)
 	r = r < 0 ? r : loop_signals(loop, &mask, on_signal, loop);
 	r = r < 0 ? r : notify_init(&notify, loop);
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
-	self.usb = &usb;
+	self.usb = lend_usb ? &usb : NULL;
 	r = r < 0 ? r : sandbox_narrow(sysroot);
-	r = r < 0 ? r : usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter);
+	r = r < 0 ? r : lend_usb ? /* the thread loads it for both */ usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
@@ -115,9 +115,9 @@ main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */
 	check_listener(rundir);
-	r = usb_open(&usb, rundir, statedir, SYSFS, classes);
+	r = classes != NULL ? usb_open(&usb, rundir, statedir, SYSFS, classes) : 0;
 	if (r < 0)
 		fatal("cannot start: %s", r == -EINVAL ? "-u: USB classes, such as \"ff 07 08\"" : strerror(-r));
-	serve(net_uid, work_uid, SYSFS);
+	serve(net_uid, work_uid, SYSFS, classes != NULL);
 	return 0;
 }
