@@ -8,11 +8,12 @@ import ctypes
 import os
 import signal
 import struct
+import time
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
-GETREGS, SETREGS, SINGLESTEP, DETACH, SEIZE, INTERRUPT = 12, 13, 9, 17, 0x4206, 0x4207
+CONT, GETREGS, SETREGS, SINGLESTEP, DETACH, SEIZE, INTERRUPT = 7, 12, 13, 9, 17, 0x4206, 0x4207
 NAMES = ["r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi",
          "orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"]
 ARGS = ["rdi", "rsi", "rdx", "r10", "r8", "r9"]
@@ -46,13 +47,23 @@ class Injector:
 
     def __enter__(self):
         _ptrace(SEIZE, self.pid)
+        for _ in range(200):
+            _ptrace(INTERRUPT, self.pid)
+            self._wait()
+            self.saved = self._get()
+            if self._in_call():
+                return self
+            _ptrace(CONT, self.pid)     # busy, or just let go by another Injector and not back in its call yet
+            time.sleep(0.02)
         _ptrace(INTERRUPT, self.pid)
         self._wait()
-        self.saved = self._get()
+        _ptrace(DETACH, self.pid)
+        raise AssertionError("never stopped in a system call")
+
+    def _in_call(self):
         with open(f"/proc/{self.pid}/mem", "rb") as mem:
             mem.seek(self.saved["rip"] - 2)
-            assert mem.read(2) == b"\x0f\x05", "not stopped in a system call"
-        return self
+            return mem.read(2) == b"\x0f\x05"
 
     def _wait(self):
         _, st = os.waitpid(self.pid, 0x40000000)        # __WALL
