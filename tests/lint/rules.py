@@ -51,8 +51,9 @@ MAIN_MAX = 100
 FOLDER_MAX = {
     "privhelper": (800, []),
     "privupgrade": (1450, []),
-    # main.c and held.c are the launcher; the others run in its child, after the ids were given up, and confine.c once at start
-    "workerd/launcher": (500, ["workinit.c", "confine.c", "filter.c", "view.c"]),
+    # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; the others run in its child, after
+    # the ids were given up, and confine.c once at start
+    "workerd/launcher": (800, ["workinit.c", "confine.c", "filter.c", "view.c"]),
 }
 MEDIAN_MAX = 16
 P95_MAX = 45

@@ -23,19 +23,6 @@
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
 #define END_TRIES	100	/* of 10 ms, for all workloads at our own end */
 
-enum { OUTPUT, INIT, RECORD, REPORT, HELD_FDS };
-
-struct held {
-	struct held *next;
-	struct launcher *l;
-	struct launch_held info;
-	struct launch_ended end;
-	bool reaped;			/* workinit is; only the tree is awaited */
-	int fds[HELD_FDS];
-	int cgroup;			/* its directory, -1 = none or removed */
-	struct loop_io events;		/* cgroup.events, while a tree outlives its workinit */
-};
-
 void
 held_init(struct launcher *l)
 {
@@ -182,12 +169,31 @@ tree_changed(struct loop_io *io, uint32_t events)
 	try_end(h);
 }
 
+/* Its workinit is gone and somebody of it is not: ends when the cgroup says that it is empty. */
+static void
+await_tree(struct held *h)
+{
+	int fd = openat(h->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || loop_io_add(h->l->loop, &h->events, fd, EPOLLPRI, tree_changed, h) < 0)
+		fatal("cannot watch the end of %s: %s", h->info.handle, strerror(errno));
+	kill_tree(h);	/* what the main process left behind */
+	try_end(h);
+}
+
+void
+held_resume(struct launcher *l)
+{
+	for (struct held *h = l->held; h != NULL; h = h->next)
+		if (h->reaped && !h->info.ended)
+			await_tree(h);
+}
+
 void
 held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
 {
 	struct held *h = l->held;
 	struct cgroup_usage u;
-	int fd;
 
 	while (h != NULL && (h->reaped || h->info.pid != pid))
 		h = h->next;
@@ -202,13 +208,8 @@ held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru)
 	h->end.io_write = u.io_write;
 	h->end.oom_kills = u.oom_kills;
 	h->end.pids_max = u.pids_max;
-	if (try_end(h))
-		return;
-	fd = openat(h->cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || loop_io_add(l->loop, &h->events, fd, EPOLLPRI, tree_changed, h) < 0)
-		fatal("cannot watch the end of %s: %s", h->info.handle, strerror(errno));
-	kill_tree(h);	/* what the main process left behind */
-	try_end(h);
+	if (!try_end(h))
+		await_tree(h);
 }
 
 void

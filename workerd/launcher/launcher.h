@@ -1,10 +1,11 @@
-/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), workinit.c, confine.c, view.c and
+/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), handover.c (its own upgrade), workinit.c, confine.c, view.c and
  * filter.c (in the child). */
 #ifndef EDGEWARD_LAUNCHER_H
 #define EDGEWARD_LAUNCHER_H
 
 #include <stdbool.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "common/ipc.h"
@@ -14,6 +15,8 @@
 
 /* Low descriptors of a child; the launcher keeps 3 to FD_CHILD_END - 1 occupied, so nothing it opens lands there. */
 enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_PROC = 6, FD_ROOT = 7, FD_SPEC = 8, FD_CHILD_END = 9 };
+
+#define MANAGER 3	/* variables of the service manager */
 
 struct launcher {
 	struct loop *loop;
@@ -36,16 +39,48 @@ struct launcher {
 	struct notify notify;
 	struct loop_timer restart;
 	char **worker_argv;
+	pid_t trial;			/* the successor's check of our state, 0 = none */
+	const char *path;
+	struct stat file, refused;	/* what we were started from, and a file that failed the check; by device and inode */
+	char *manager[MANAGER];
+};
+
+enum { OUTPUT, INIT, RECORD, REPORT, HELD_FDS };
+
+struct held {
+	struct held *next;
+	struct launcher *l;
+	struct launch_held info;
+	struct launch_ended end;
+	bool reaped;			/* workinit is; only the tree is awaited */
+	int fds[HELD_FDS];
+	int cgroup;			/* its directory, -1 = none or removed */
+	struct loop_io events;		/* cgroup.events, while a tree outlives its workinit */
 };
 
 /* held.c: finds what can end a tree of processes here, ends what an earlier launcher left; fills READY. */
 void held_init(struct launcher *l);
+/* The same for what an older launcher in this process held: watches the trees that it had begun to watch. */
+void held_resume(struct launcher *l);
 /* A child other than workerd was reaped. */
 void held_reaped(struct launcher *l, pid_t pid, int wstatus, const struct rusage *ru);
 /* Ends all work; returns when it is gone, or after a second. */
 void held_end(struct launcher *l);
 extern const struct ipc_rule held_rules[];
 extern const size_t held_nrules;
+
+/* handover.c. Before anything else: remembers the file and the variables that the start uses up. */
+void handover_init(struct launcher *l);
+/* The descriptor an older launcher left in this process, or -1. */
+int handover_received(void);
+/* Takes over what it says, fd included; what cannot be taken is fatal. READY's pool must be set. */
+void handover_take(struct launcher *l, int fd);
+/* The file we were started from is another one now, which has not failed its check. */
+bool handover_wanted(const struct launcher *l);
+/* Starts that check: a child whose exit status 0 says that its launcher can go on with our state. Its pid or -errno. */
+pid_t handover_try(struct launcher *l);
+/* Becomes it. Returns only on failure, with -errno and everything as before. */
+int handover_exec(struct launcher *l);
 
 /* workinit.c: starts one, a copy of this process in its cgroup or namespaces. Its pid or -errno. The descriptors are ours. */
 struct workinit_fds {

@@ -6,7 +6,8 @@
  *
  * Who calls: systemd or run-foreground, with the listener of workerd.sock as descriptor 3, which is handed on. On error at
  * start: one line and exit 1. When workerd ends it is started again; before the first one was ready, that is an error too.
- * SIGHUP replaces workerd and touches no workload; SIGTERM ends all work.
+ * SIGHUP replaces workerd, and the launcher itself when its file is another one by then, and touches no workload; SIGTERM ends
+ * all work.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,6 +33,7 @@
 #define DELAY_MIN	50		/* ms between starts of workerd */
 #define DELAY_MAX	1000
 #define STABLE_MS	2000
+#define TRIAL_MS	10000
 #define QUEUE_MAX	(4u << 20)	/* HELD of every workload */
 #define CHANNEL_BUFFER	(1 << 18)
 #define USAGE "usage: launcher [-hnvV] [-c conf] [-p policy] [-r rundir] [-s statedir] [-P poolfile] [-w workerd]\n"
@@ -45,9 +47,18 @@ static void
 start_worker(struct loop_timer *timer)
 {
 	struct launcher *l = timer->ctx;
-	int fds[2], r = ipc_pair(CHANNEL_BUFFER, fds, NULL);
-	const int give[] = { fds[1], l->listener };
+	int fds[2], give[2] = { -1, l->listener }, r;
 
+	if (l->trial > 0) {
+		kill(l->trial, SIGKILL);
+		return;
+	}
+	if (handover_wanted(l) && (l->trial = handover_try(l)) > 0) {
+		loop_timer_set_ms(l->loop, timer, TRIAL_MS);
+		return;		/* trial_ended() goes on */
+	}
+	r = ipc_pair(CHANNEL_BUFFER, fds, NULL);
+	give[0] = r == 0 ? fds[1] : -1;
 	if (r < 0 || (l->worker = spawn_daemon(l->worker_argv, give, 2, &l->nofile)) < 0)
 		fatal("cannot start workerd: %s", strerror(r < 0 ? -r : -l->worker));
 	close(fds[1]);
@@ -86,11 +97,38 @@ worker_ended(struct launcher *l, int status)
 }
 
 static void
+trial_ended(struct launcher *l, int status)
+{
+	int r = status == 0 ? handover_exec(l) : -EINVAL;
+
+	log_error("the launcher's new file is not used (%s): this one goes on", status == 0 ? strerror(-r) : "it failed its check");
+	l->trial = 0;
+	loop_timer_del(l->loop, &l->restart);
+	if (stat(l->path, &l->refused) < 0)
+		l->refused.st_ino = 0;
+	start_worker(&l->restart);
+}
+
+static void
+reap(struct launcher *l)
+{
+	struct rusage ru;
+	int status;
+
+	for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &ru)) > 0; ) {
+		if (pid == l->worker)
+			worker_ended(l, status);
+		else if (pid == l->trial)
+			trial_ended(l, status);
+		else
+			held_reaped(l, pid, status, &ru);
+	}
+}
+
+static void
 on_signal(int signo, void *ctx)
 {
 	struct launcher *l = ctx;
-	struct rusage ru;
-	int status;
 
 	if (signo == SIGHUP && l->worker > 0) {
 		kill(l->worker, SIGHUP);	/* it looks whether its successor will be able to start, and ends */
@@ -98,31 +136,35 @@ on_signal(int signo, void *ctx)
 		l->stopping = true;
 		loop_stop(l->loop);
 	}
-	for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &ru)) > 0; ) {
-		if (pid == l->worker)
-			worker_ended(l, status);
-		else
-			held_reaped(l, pid, status, &ru);
-	}
+	reap(l);
 }
 
 static void
-confine(struct launcher *l, const char *pool_file)
+load_pool(struct launcher *l, const char *pool_file)
 {
-	static const cap_value_t keep[] = { CAP_SETUID, CAP_SETGID };
 	struct pool pool;
 	int r = pool_load(pool_file, &pool);
 
 	if (r < 0)
 		fatal("%s: %s", pool_file, pool_error(r));
+	l->ready = (struct launch_ready){ pool.first, pool.count, pool.gid, .pid = getpid() };
+}
+
+static void
+confine(struct launcher *l, const char *pool_file, int state)
+{
+	static const cap_value_t keep[] = { CAP_SETUID, CAP_SETGID };
+	const struct launch_ready *pool = &l->ready;
+	int r;
+
+	load_pool(l, pool_file);
 	if (geteuid() == 0)
 		fatal("must not run as root: start it as edgeward-work with CAP_SETUID and CAP_SETGID");
-	if (pool.count != 0 && (getuid() - pool.first < pool.count || getgid() == pool.gid))
+	if (pool->pool_count != 0 && (getuid() - pool->pool_first < pool->pool_count || getgid() == pool->pool_gid))
 		fatal("%s: the pool must hold neither our own uid nor our own gid", pool_file);
-	r = drop_to_caps(keep, pool.count != 0 ? 2 : 0);
+	r = drop_to_caps(keep, pool->pool_count != 0 ? 2 : 0);
 	if (r < 0)
 		fatal("capabilities: %s%s", strerror(-r), r == -EPERM ? " (a pool needs CAP_SETUID and CAP_SETGID)" : "");
-	l->ready = (struct launch_ready){ pool.first, pool.count, pool.gid, .pid = getpid() };
 	l->uid = getuid();
 	l->gid = getgid();
 	snprintf(l->ready.build, sizeof(l->ready.build), "%s", EDGEWARD_VERSION);
@@ -132,8 +174,11 @@ confine(struct launcher *l, const char *pool_file)
 	l->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (l->proc < 0)
 		fatal("/proc: %s", strerror(errno));
-	confine_init(&l->confine, &l->ready, pool.count != 0 ? pool.first : 0, pool.gid);
-	held_init(l);
+	confine_init(&l->confine, &l->ready, pool->pool_count != 0 ? pool->pool_first : 0, pool->pool_gid);
+	if (state >= 0)
+		handover_take(l, state);
+	else
+		held_init(l);
 	r = confine_launcher();
 	if (r < 0)
 		fatal("seccomp: %s", strerror(-r));
@@ -161,6 +206,8 @@ serve(struct launcher *l)
 		log_warn("the service manager's notification socket cannot be used");
 	loop_timer_init(&l->restart, start_worker, l);
 	start_worker(&l->restart);
+	held_resume(l);
+	reap(l);	/* what ended while we became another */
 	r = loop_run(l->loop);
 	held_end(l);
 	if (l->worker > 0)
@@ -176,7 +223,7 @@ main(int argc, char **argv)
 	enum log_level level = LOG_LEVEL_INFO;
 	bool only_check = false, bad = false;
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
-	int opt, r;
+	int opt, r, state;
 
 	opterr = 0;
 	spawn_beside("workerd", worker, sizeof(worker));
@@ -198,13 +245,19 @@ main(int argc, char **argv)
 	}
 	argv[0] = worker;
 	log_init("launcher", level);
+	state = handover_received();
+	if (only_check && state >= 0) {
+		load_pool(&self, pool_file);
+		handover_take(&self, state);
+	}
 	if (only_check && execv(worker, argv) < 0)
 		fatal("cannot run %s: %s", worker, strerror(errno));
+	handover_init(&self);
 	self.listener = fd_listen_fds() == 1 ? fcntl(3, F_DUPFD_CLOEXEC, FD_CHILD_END) : -1;
 	r = spawn_set_state(FD_CHILD_END, &self.nofile);
 	if (r < 0)
 		fatal("descriptors: %s", strerror(-r));
-	confine(&self, pool_file);
+	confine(&self, pool_file, state);
 	log_info("%s, %s, pool of %u", EDGEWARD_VERSION, self.ready.tree == LAUNCH_TREE_CGROUP ? "cgroups" :
 	    self.ready.tree == LAUNCH_TREE_PIDNS ? "pid namespaces" : "no way to end a tree of processes",
 	    self.ready.pool_count);

@@ -85,7 +85,8 @@ class Run:
 
 class Device:
     def __init__(self, conf="", policy="", plain=False, slots=16, tmp=None, subscribe=True, env=None, pool=True,
-                 handles=None, limit=1 << 62, ack=True):
+                 handles=None, limit=1 << 62, ack=True, own_launcher=False):
+        """own_launcher: the launcher is a copy of its own in self.dir, which a test may replace."""
         self.dir = tempfile.mkdtemp(prefix="ewwork.", dir=tmp)
         os.chmod(self.dir, 0o755)
         self.plain = plain or os.getuid() != 0
@@ -120,6 +121,10 @@ class Device:
         self.answers, self.queue = {}, []
         self.serial = random.randrange(1 << 30)
         self.log = open(f"{self.dir}/log", "ab")
+        self.program = exe("launcher")
+        if own_launcher:
+            self.program = f"{self.dir}/launcher"
+            shutil.copy2(exe("launcher"), self.program)
 
     # ---- processes
 
@@ -135,7 +140,7 @@ class Device:
         return s
 
     def spawn(self):
-        args = [exe("launcher"), "-c", f"{self.dir}/conf", "-p", f"{self.dir}/policy", "-r", f"{self.dir}/run", "-s",
+        args = [self.program, "-c", f"{self.dir}/conf", "-p", f"{self.dir}/policy", "-r", f"{self.dir}/run", "-s",
                 f"{self.dir}/state", "-P", f"{self.dir}/pool", "-w", exe("workerd")]
         if os.environ.get("EDGEWARD_DEBUG"):
             args.append("-v")
