@@ -9,6 +9,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "proto/ipc/secrets.h"
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
 #include "workerd/launchchan.h"
@@ -156,6 +157,23 @@ make_spec(struct workerd *w, struct work_spec *spec)
 	return r;
 }
 
+/* Files are placed where only that workload can see them, or not at all. */
+static enum work_refusal
+check_secrets(const struct work_spec *spec, char error[208])
+{
+	struct secret s;
+	struct wire_r r;
+
+	wire_r_init(&r, spec->secrets.s, spec->secrets.len);
+	while (secret_next(&r, &s) == 1) {
+		if (s.kind != SECRET_FILE)
+			continue;
+		snprintf(error, 208, "this device places no secret files; update the agent or remove the lease");
+		return WORK_REFUSED_UNSUPPORTED;
+	}
+	return WORK_OK;
+}
+
 static bool
 known(struct workerd *w, const struct work_spec *spec, uint32_t id)
 {
@@ -245,6 +263,8 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	w->disk_was_low = refusal == WORK_REFUSED_DISK_LOW;
 	if (refusal == WORK_OK)
 		refusal = confinement_decide(&w->conf, &w->policy, &w->ready, &parts, error);
+	if (refusal == WORK_OK)
+		refusal = check_secrets(spec, error);
 	if (refusal == WORK_OK)
 		refusal = choose_dir(w, spec, true, top, &slot, error);
 	if (refusal != WORK_OK) {

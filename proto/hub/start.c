@@ -1,7 +1,7 @@
 /*
  * start.payload -> work_spec. Everything that would make the workload run in another way than the hub believes is
  * refused by name: a refusal is always better than a downgrade (cloop.md part A). Hints that execute nothing (harness,
- * image in host mode, labels, the list of secrets without values) are read past.
+ * image in host mode, labels) are read past.
  */
 #include "proto/hub/start.h"
 
@@ -66,7 +66,6 @@ static const struct wish spec_wishes[] = {
 };
 
 static const struct wish payload_wishes[] = {
-	{ "secret_files", "this device places no secret files; update the agent or remove the lease" },
 	{ "project_seed", "this device takes no project seed; update the agent" },
 	{ "virtual", "this device runs no virtual executors; choose a plain executor" },
 };
@@ -200,7 +199,7 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 static enum work_refusal
 encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[START_ERROR])
 {
-	size_t size = SPEC_OVERHEAD;
+	size_t size = SPEC_OVERHEAD + spec->secrets.len;
 	uint8_t *buf;
 
 	for (uint32_t i = 0; i < spec->argc; i++)
@@ -213,6 +212,7 @@ encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char e
 	if (buf == NULL)
 		return refuse(WORK_REFUSED_MEMORY_LOW, err, "the agent is out of memory");
 	if (work_spec_encode(spec, buf, size, ret_len) < 0) {
+		explicit_bzero(buf, size);
 		free(buf);
 		return malformed(err, "env must be a list of strings of the form NAME=VALUE");
 	}
@@ -228,6 +228,8 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
 	const struct json *spec = json_get(payload, "spec"), *id = json_get(payload, "handle_id");
 	struct work_spec out = { .argv = argv, .env = env };
+	uint8_t *secrets = NULL;
+	size_t nsecrets = 0;
 	enum work_refusal why;
 
 	if (!handle_ok(handle))
@@ -243,5 +245,14 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 		why = check_wishes(spec, spec_wishes, sizeof(spec_wishes) / sizeof(spec_wishes[0]), err);
 	if (why == WORK_OK)
 		why = check_modes(payload, spec, err);
-	return why == WORK_OK ? encode(&out, ret_spec, ret_len, err) : why;
+	if (why == WORK_OK)
+		why = start_secrets(payload, &secrets, &nsecrets, err);
+	if (why != WORK_OK)
+		return why;
+	out.secrets = (struct work_str){ (const char *)secrets, nsecrets };
+	why = encode(&out, ret_spec, ret_len, err);
+	if (secrets != NULL)
+		explicit_bzero(secrets, nsecrets);
+	free(secrets);
+	return why;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/ipc/secrets.h"
 #include "proto/ipc/wire.h"
 
 static bool
@@ -31,7 +32,7 @@ spec_ok(const struct work_spec *spec)
 	for (uint32_t i = 0; i < spec->envc; i++)
 		if (!env_ok(&spec->env[i]))
 			return false;
-	return true;
+	return spec->secrets.len == 0 || secrets_ok(spec->secrets.s, spec->secrets.len);
 }
 
 int
@@ -56,6 +57,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 	wire_put_u32(&w, spec->envc);
 	for (uint32_t i = 0; i < spec->envc; i++)
 		wire_put_bytes(&w, spec->env[i].s, spec->env[i].len);
+	wire_put_bytes(&w, spec->secrets.s, spec->secrets.len);
 	return wire_w_done(&w, ret_len);
 }
 
@@ -89,6 +91,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	spec->env_given = given == 1;
 	get_list(&r, spec->argv, WORK_ARGV_MAX, &spec->argc);
 	get_list(&r, spec->env, WORK_ENV_MAX, &spec->envc);
+	spec->secrets.s = (const char *)wire_bytes(&r, &spec->secrets.len);
 	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))
 		return -EBADMSG;
 	return 0;

@@ -30,6 +30,7 @@ struct work_spec {
 	uint32_t cpu_millis;
 	uint64_t memory_bytes, disk_bytes;
 	uint32_t pids;
+	struct work_str secrets;	/* items of secrets.h, secrets_ok(); may hold NULs; empty = none */
 	uint32_t argc, envc;
 	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
 };

@@ -101,7 +101,7 @@ bad_starts_do_not_reach_workerd(void **state)
 		{ "{\"spec\":{\"argv\":[\"a\"],\"egress_rules\":{}}}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"disable_network\":true}}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"devices\":[{\"name\":\"x\"}]}}", "started" },
-		{ "{\"spec\":{\"argv\":[\"a\"]},\"secret_files\":[{\"name\":\"t\"}]}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"secret_files\":[{\"name\":\"t\"}]}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"project_seed\":\"H4s=\"}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"virtual\":{\"id\":\"abc\"}}", "started" },
 	};
