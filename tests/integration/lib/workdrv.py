@@ -93,8 +93,7 @@ class Device:
         self.subscribe, self.limit, self.ack = subscribe, limit, ack
         self.uid = os.getuid() if os.getuid() != 0 else (PLAIN_UID if plain else WORK_UID)
         self.pool = pool and not self.plain
-        self.env = dict(os.environ, ASAN_OPTIONS="detect_leaks=0:abort_on_error=1", UBSAN_OPTIONS="halt_on_error=1",
-                        **(env or {}))
+        self.env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1", **(env or {})}
         for name, mode in (("run", 0o755), ("state", 0o700), ("work", 0o1770)):
             os.mkdir(f"{self.dir}/{name}")
             os.chmod(f"{self.dir}/{name}", mode)
