@@ -10,6 +10,10 @@ edgeward1_receive(const uint8_t *data, size_t len, const struct edgeward1_sink *
 
 	if (stream_parse(&f, data, len) < 0)
 		return -EBADMSG;
+	if (sink->is_stream(f.channel, ctx)) {
+		sink->stream(&f, ctx);
+		return 0;
+	}
 	switch (f.type) {
 	case STREAM_WINDOW_TO:
 		sink->window(f.channel, f.offset, ctx);

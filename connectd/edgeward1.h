@@ -1,7 +1,8 @@
-/* The binary frames of edgeward.1 as connectd uses them today: log channels, which only the agent opens. Pure. */
+/* The binary frames of edgeward.1: which belong to a stream (proto/hub/mux.h), and those of log channels. Pure. */
 #ifndef EDGEWARD_CONNECTD_EDGEWARD1_H
 #define EDGEWARD_CONNECTD_EDGEWARD1_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ struct edgeward1_sink {
 	void (*reset)(uint32_t channel, enum stream_reset code, const uint8_t *reason, size_t len, void *ctx);
 	/* DATA, END or GAP: nothing a hub may send on a log channel. */
 	void (*unwanted)(uint32_t channel, void *ctx);
+	/* A channel that is no log gets the frame as it is. */
+	bool (*is_stream)(uint32_t channel, void *ctx);
+	void (*stream)(const struct stream_frame *f, void *ctx);
 };
 
 /* Parses one binary message and calls the sink. 0, or -EBADMSG: the session ends with close code 1002. */

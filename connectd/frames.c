@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "connectd/session.h"
+#include "connectd/streams.h"
 
 #define NAMED_MAX_MS	(24LL * 3600 * 1000)
 #define IN_HELLO	0x1u
@@ -85,6 +86,7 @@ static const struct frame_rule rules[] = {
 	{ "start", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_start },
 	{ "signal", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_signal },
 	{ "inventory_req", IN_UP, invframe_request },
+	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },
 	{ "log_ack", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, on_log_ack },
 	{ "bye", IN_HELLO | IN_UP, on_bye },

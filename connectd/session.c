@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "connectd/edgeward1.h"
+#include "connectd/streams.h"
 #include "proto/hub/limits.h"
 
 #define PROTOCOL_ERROR	1002
@@ -32,6 +33,7 @@ session_new(const struct session_params *params, struct session **ret_session)
 	logsend_init(&s->logs, s->p.conn, s->p.work, s->p.mirror, s->p.edgeward1, s->p.conf->work_retain, &log_ops, s);
 	loop_timer_init(&s->handshake, handshake_due, s);
 	loop_timer_init(&s->logs_timer, logs_due, s);
+	streams_init(s);
 	beat_stop(s);
 	loop_timer_set_ms(s->p.loop, &s->handshake, s->p.conf->handshake_timeout);
 	workchan_listen(s->p.work, &listener, s);
@@ -49,6 +51,7 @@ session_free(struct session *s)
 		return;
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
+	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
 	beat_stop(s);
@@ -166,7 +169,7 @@ on_reset(uint32_t channel, enum stream_reset code, const uint8_t *reason, size_t
 	logs_due(&s->logs_timer);
 }
 
-/* A hub has nothing to say on a log channel, and no other channel is open. */
+/* A hub has nothing to say on a log channel. */
 static void
 on_unwanted(uint32_t channel, void *ctx)
 {
@@ -178,7 +181,25 @@ on_unwanted(uint32_t channel, void *ctx)
 		log_debug("no room for a reset");
 }
 
-static const struct edgeward1_sink sink = { .window = on_window, .reset = on_reset, .unwanted = on_unwanted };
+/* Odd channels are the hub's: streams. Even ones are logs, unless the agent has opened a stream there. */
+static void
+on_frame(const struct stream_frame *f, void *ctx)
+{
+	struct session *s = ctx;
+
+	mux_frame(&s->mux, f);
+}
+
+static bool
+is_stream(uint32_t channel, void *ctx)
+{
+	struct session *s = ctx;
+
+	return (channel & 1) != 0 || mux_find(&s->mux, channel) != NULL;
+}
+
+static const struct edgeward1_sink sink = { .window = on_window, .reset = on_reset, .unwanted = on_unwanted,
+	.is_stream = is_stream, .stream = on_frame };
 
 void
 session_binary(struct session *s, const uint8_t *data, size_t len)
@@ -196,7 +217,7 @@ session_binary(struct session *s, const uint8_t *data, size_t len)
 void
 session_writable(struct session *s)
 {
-	logsend_writable(&s->logs);
+	streams_writable(s);
 	if (s->state == SESSION_UP)
 		report_all(s);
 }

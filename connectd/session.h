@@ -25,6 +25,7 @@
 #include "connectd/logsend.h"
 #include "connectd/mirror.h"
 #include "connectd/workchan.h"
+#include "proto/hub/mux.h"
 
 enum session_state { SESSION_SYNCING, SESSION_HELLO, SESSION_UP, SESSION_OVER };
 
@@ -79,10 +80,11 @@ struct session {
 	enum session_state state;
 	int64_t version;		/* of the frames we send: 1 until the welcome says otherwise */
 	struct logsend logs;
+	struct mux mux;			/* streams.c */
 	struct invframe inventory;
 	struct request *requests;
 	unsigned nrequests;
-	struct loop_timer handshake, beat, check, logs_timer;
+	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */
 	uint64_t acked_beat;		/* highest acknowledged */

@@ -12,6 +12,7 @@
 #include "proto/hub/http.h"
 
 #define CONN_OUT_PAUSE	(1u << 20)	/* bytes queued: the peer is not read while there are more */
+#define CONN_BULK	(256u << 10)	/* bytes queued: streams wait while there are more */
 #define CONN_OUT_MAX	(8u << 20)	/* ends the connection */
 #define CONN_RBUF	16384u		/* one TLS record */
 #define CONN_READ_TURN	(1u << 20)	/* bytes taken in one turn of the loop */
@@ -46,6 +47,7 @@ struct conn {
 	size_t msg_len, msg_size;
 	uint8_t *out;
 	size_t out_pos, out_len, out_size;
+	size_t bulk, bulk_head;		/* begun: where its head is, and how long that was thought to be */
 };
 
 /* Accepts from a listener until it has no more. */
@@ -54,6 +56,11 @@ void conn_accept(struct hub *hub, int listener);
 /* Whole messages; copied. On overflow the connection ends. */
 void conn_send_text(struct conn *conn, const void *data, size_t len);
 void conn_send_binary(struct conn *conn, const void *data, size_t len);
+/* The same without a copy: room for at most len bytes, NULL while CONN_BULK waits; then the true length, 0 = none. */
+uint8_t *conn_bulk_begin(struct conn *conn, size_t len);
+void conn_bulk_commit(struct conn *conn, size_t len);
+/* Has conn_flush() called in this turn or the next one. */
+void conn_kick(struct conn *conn);
 /* Raw bytes: the answer to the upgrade. */
 void conn_send_raw(struct conn *conn, const void *data, size_t len);
 

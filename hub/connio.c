@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "hub/conn.h"
+#include "hub/session.h"
 
 #define READ_DIRECT	4096u	/* bytes wanted: from here on not by way of rbuf */
 #define WRITE_PIECE	65536
@@ -38,6 +38,8 @@ conn_flush(struct conn *conn)
 {
 	bool moved = false;
 
+	if (conn->state == CONN_OPEN && conn->session != NULL)
+		session_pump(conn->session);
 	while (conn->state != CONN_DEAD && conn->out_pos < conn->out_len) {
 		size_t left = conn->out_len - conn->out_pos;
 		int n, err;
@@ -60,6 +62,8 @@ conn_flush(struct conn *conn)
 	if (conn->out_pos == conn->out_len) {
 		conn->out_pos = conn->out_len = 0;
 		loop_timer_del(conn->hub->loop, &conn->stall);
+		if (conn->state == CONN_OPEN && conn->session != NULL && session_has_more(conn->session))
+			loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
 		if (conn->drop_after_flush && conn->state != CONN_CLOSING) {
 			conn_close(conn, 0, NULL);
 		} else if (conn->drop_after_flush) {
@@ -75,6 +79,13 @@ conn_flush(struct conn *conn)
 		conn->more = true;	/* epoll does not see what OpenSSL holds already */
 	}
 	watch(conn);
+}
+
+void
+conn_kick(struct conn *conn)
+{
+	if (!conn->in_turn && conn->state != CONN_DEAD && !loop_timer_armed(&conn->kick))
+		loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
 }
 
 /* Room for len more bytes, or NULL and the connection ends. */
@@ -111,8 +122,7 @@ out_room(struct conn *conn, size_t len)
 	}
 	p = conn->out + conn->out_len;
 	conn->out_len += len;
-	if (!conn->in_turn && !loop_timer_armed(&conn->kick))
-		loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
+	conn_kick(conn);
 	return p;
 }
 
@@ -125,23 +135,66 @@ conn_send_raw(struct conn *conn, const void *data, size_t len)
 		memcpy(p, data, len);
 }
 
-/* One unmasked, unfragmented frame: the server's side of RFC 6455 needs no more. */
-static void
-send_frame(struct conn *conn, uint8_t opcode, const void *data, size_t len)
+static size_t
+head_len(size_t len)
 {
-	size_t head = len < 126 ? 2 : len < 65536 ? 4 : 10;
-	uint8_t *p;
+	return len < 126 ? 2 : len < 65536 ? 4 : 10;
+}
 
-	if (conn->state != CONN_OPEN)
-		return;
-	p = out_room(conn, head + len);
-	if (p == NULL)
-		return;
+static void
+put_head(uint8_t *p, uint8_t opcode, size_t len)
+{
+	size_t head = head_len(len);
+
 	p[0] = (uint8_t)(0x80 | opcode);
 	p[1] = (uint8_t)(len < 126 ? len : len < 65536 ? 126 : 127);
 	for (size_t i = head; i > 2; i--)
 		p[i - 1] = (uint8_t)(len >> (8 * (head - i)));
-	memcpy(p + head, data, len);
+}
+
+/* One unmasked, unfragmented frame: the server's side of RFC 6455 needs no more. */
+static void
+send_frame(struct conn *conn, uint8_t opcode, const void *data, size_t len)
+{
+	uint8_t *p;
+
+	if (conn->state != CONN_OPEN)
+		return;
+	p = out_room(conn, head_len(len) + len);
+	if (p == NULL)
+		return;
+	put_head(p, opcode, len);
+	memcpy(p + head_len(len), data, len);
+}
+
+uint8_t *
+conn_bulk_begin(struct conn *conn, size_t len)
+{
+	uint8_t *p = NULL;
+
+	if (conn->state == CONN_OPEN && conn->out_len - conn->out_pos < CONN_BULK)
+		p = out_room(conn, head_len(len) + len);
+	if (p == NULL)
+		return NULL;
+	conn->bulk_head = head_len(len);
+	conn->bulk = conn->out_len - conn->bulk_head - len;
+	return p + conn->bulk_head;
+}
+
+void
+conn_bulk_commit(struct conn *conn, size_t len)
+{
+	size_t head = head_len(len);
+	uint8_t *p = conn->out + conn->bulk;
+
+	if (conn->state != CONN_OPEN)
+		return;
+	/* It may be shorter than was thought, and its head with it. */
+	if (len > 0 && conn->bulk_head != head)
+		memmove(p + head, p + conn->bulk_head, len);
+	conn->out_len = conn->bulk + (len > 0 ? head + len : 0);
+	if (len > 0)
+		put_head(p, WSLAY_BINARY_FRAME, len);
 }
 
 void

@@ -18,6 +18,8 @@ static const struct frame_row {
 	{ "status", FRAME_STATUS, true },
 	{ "log_chunk", FRAME_LOG_CHUNK, true },
 	{ "log_open", FRAME_LOG_OPEN, false },	/* in the payload or the envelope */
+	{ "stream_open", FRAME_STREAM_OPEN, false },
+	{ "stream_opened", FRAME_STREAM_OPENED, false },
 	{ "bye", FRAME_BYE, false },
 	{ "error", FRAME_ERROR, false },
 	{ "revoked", FRAME_REPORT, false },

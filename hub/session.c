@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "hub/client.h"
 #include "hub/run.h"
+#include "hub/streams.h"
 #include "proto/hub/limits.h"
 
 #define BACK_FIRST_MS	200	/* the new process needs a moment */
@@ -38,6 +39,7 @@ session_new(struct conn *conn, const char *device, const char *name, const char 
 	hub->sessions = s;
 	s->listed = true;
 	conn->session = s;
+	streams_init(s);
 	return 0;
 }
 
@@ -124,6 +126,16 @@ add_request(struct session *s, enum request_kind kind, const char *handle, uint6
 }
 
 int
+session_request_stream(struct session *s, uint32_t channel, char id[16])
+{
+	int r = add_request(s, REQUEST_STREAM, "", 0, 0, id);
+
+	if (r == 0)
+		s->requests->channel = channel;
+	return r;
+}
+
+int
 session_start_run(struct session *s, const char *handle, const char *spec, size_t spec_len)
 {
 	struct json_w w;
@@ -204,6 +216,7 @@ session_gone(struct session *s)
 			s->next->prev = s->prev;
 		s->listed = false;
 	}
+	streams_done(s);
 	for (struct request *r = s->requests; r != NULL; r = r->next)
 		if (r->client != 0)
 			client_answer(hub, r->client, r->client_id, -ENOTCONN, "the device went away before it answered");

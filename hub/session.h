@@ -8,10 +8,11 @@
 
 #include "hub/conn.h"
 #include "hub/frames.h"
+#include "proto/hub/mux.h"
 
 #define SESSION_REQUESTS_MAX	1024u
 
-enum request_kind { REQUEST_START, REQUEST_SIGNAL };
+enum request_kind { REQUEST_START, REQUEST_SIGNAL, REQUEST_STREAM };
 
 /* Something asked of the device that is not answered yet. */
 struct request {
@@ -19,6 +20,7 @@ struct request {
 	uint32_t id;
 	enum request_kind kind;
 	char handle[HANDLE_SIZE];
+	uint32_t channel;	/* REQUEST_STREAM */
 	uint64_t client;	/* who waits for it (client.serial), 0 = nobody */
 	uint32_t client_id;
 };
@@ -35,6 +37,7 @@ struct session {
 	char token[TOKEN_ID_SIZE];	/* that was redeemed, when enrolling */
 	unsigned version;	/* negotiated */
 	int64_t since;		/* wall ns */
+	struct mux mux;		/* streams.c */
 	struct run *last;	/* of the last binary frame */
 	struct request *requests;
 	unsigned nrequests;
@@ -64,6 +67,13 @@ void session_error(struct session *s, const char *id, const char *handle, const 
 /* Asks the device to do something; -EBUSY when too much waits. */
 int session_start_run(struct session *s, const char *handle, const char *spec, size_t spec_len);
 int session_signal_run(struct session *s, const char *handle, const char *signame, uint64_t client, uint32_t client_id);
+
+/* Room for streams: fills the connection's output; true if they have more for it. */
+void session_pump(struct session *s);
+bool session_has_more(const struct session *s);
+
+/* A request of another kind, whose answer is for the stream of this channel (streams.h). id is what the frame carries. */
+int session_request_stream(struct session *s, uint32_t channel, char id[16]);
 
 /* Tells the device to go, for good unless reconnect. */
 void session_bye(struct session *s, const char *reason, unsigned returning);

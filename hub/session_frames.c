@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "hub/client.h"
 #include "hub/run.h"
+#include "hub/streams.h"
 
 /* Takes the request an answer belongs to off the list; NULL when nobody waits for it. */
 static struct request *
@@ -91,8 +92,10 @@ take_error(struct session *s, const struct frame *f)
 		log_info("device %s: says: %s", s->device, log_quote(quoted, sizeof(quoted), text, strlen(text)));
 		return;
 	}
-	run = run_get(s->hub, req->handle);
-	if (req->kind == REQUEST_START && run != NULL)
+	run = req->kind == REQUEST_STREAM ? NULL : run_get(s->hub, req->handle);
+	if (req->kind == REQUEST_STREAM)
+		streams_refused(s, req->channel, code != NULL ? code : "", text);
+	else if (req->kind == REQUEST_START && run != NULL)
 		run_refused(run, code, text);
 	else if (req->client != 0)
 		client_answer(s->hub, req->client, req->client_id,
@@ -159,6 +162,18 @@ take_log_open(struct session *s, const struct frame *f)
 }
 
 static void
+take_stream_opened(struct session *s, const struct frame *f)
+{
+	struct request *req = take_request(s, f->id);
+
+	if (req != NULL && req->kind == REQUEST_STREAM)
+		streams_opened(s, req->channel, f->payload);
+	else
+		session_error(s, f->id, NULL, "protocol", "no such stream was asked for");
+	free(req);
+}
+
+static void
 dispatch(struct session *s, const struct frame *f)
 {
 	switch (f->type) {
@@ -179,6 +194,12 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_LOG_OPEN:
 		take_log_open(s, f);
+		return;
+	case FRAME_STREAM_OPENED:
+		take_stream_opened(s, f);
+		return;
+	case FRAME_STREAM_OPEN:
+		session_error(s, f->id, f->handle, "protocol", "this hub has no stream of that kind");
 		return;
 	case FRAME_BYE:
 		conn_close(s->conn, WSLAY_CODE_NORMAL_CLOSURE, "bye");
@@ -245,6 +266,10 @@ session_binary(struct session *s, const uint8_t *data, size_t len)
 	}
 	if (stream_parse(&f, data, len) < 0) {
 		conn_close(s->conn, WSLAY_CODE_PROTOCOL_ERROR, "malformed stream frame");
+		return;
+	}
+	if ((f.channel & 1) != 0 || mux_find(&s->mux, f.channel) != NULL) {
+		mux_frame(&s->mux, &f);
 		return;
 	}
 	run = run_of_channel(s, f.channel);

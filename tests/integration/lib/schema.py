@@ -18,6 +18,9 @@ PAYLOADS = {
     "inventory": ({"capabilities": OBJ}, {}, {}),
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
+    "stream_opened": ({"channel": INT}, {"offset": INT, "window": INT}, {}),
+    "upgrading": ({"accepted": BOOL}, {"reason": STR, "already_current": BOOL, "from_version": STR, "target_version": STR}, {}),
+    "upgrade_result": ({"from_version": STR, "to_version": STR, "outcome": STR, "reason": STR}, {}, {}),
 }
 STATUS = ({"handle_id": STR, "executor_id": STR, "state": STR, "exit_code": INT, "started_at": TIME,
            "finished_at": TIME}, {"pid": INT, "error": STR},
@@ -34,7 +37,7 @@ USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR
        {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
         "gid": INT, "group": STR}, {})
 NEED_HANDLE = {"started", "log_chunk", "status", "log_open"}
-EDGEWARD_ONLY = {"log_open"}
+EDGEWARD_ONLY = {"log_open", "stream_opened", "upgrade_result"}
 CLOOP_ONLY = {"log_chunk"}
 STATES = {"pending", "running", "exited", "failed", "killed", "unknown"}
 TERMINAL = {"exited", "failed", "killed"}

@@ -26,6 +26,7 @@ class Session:
         self.beats = []             # (time, seq, handles)
         self.acks = 0               # heartbeats acknowledged
         self.channels = {}          # channel -> run
+        self.stream_frames = []     # (kind, channel, offset, payload) on odd channels
         self.windows = {}           # channel -> first offset that may not be sent
         self.ended = set()          # handles whose END came
         self.pings = self.pongs = 0
@@ -348,6 +349,10 @@ class Session:
 
     # ---- edgeward.1 stream frames ----
 
+    def send_stream(self, kind, channel, offset, payload=b""):
+        """A frame on a stream of the hub, whatever it is. From a test's thread."""
+        self.hub.do(self._raw, ws.frame(ws.BINARY, struct.pack("!BBHIQ", kind, 0, 0, channel, offset) + payload))
+
     async def _binary(self, data):
         if not self.edgeward:
             self._violation("a binary message on plain cloop")
@@ -360,6 +365,10 @@ class Session:
         run = self.channels.get(channel)
         if flags or zero or kind not in (DATA, WINDOW, END, GAP, RESET):
             self._violation(f"stream frame type {kind} flags {flags} reserved {zero}")
+        elif channel % 2:
+            # Streams are the tests' own: they look at what came.
+            self.stream_frames.append((kind, channel, offset, payload))
+            self.hub.changed()
         elif run is None:
             self._violation(f"stream frame {kind} on the unknown channel {channel}")
         elif kind == DATA:
