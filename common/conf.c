@@ -45,6 +45,7 @@ static const struct key conf_keys[] = {
 	{ "work", "kill-grace", KEY_MS, C(work_kill_grace), 0, HOUR, NULL, "5s" },
 	{ "work", "disk-low", KEY_SIZE, C(work_disk_low), 0, UINT64_MAX, NULL, "64M" },
 	{ "work", "sandbox", KEY_CHOICE, C(work_sandbox), 0, 0, sandbox_choices, "require" },
+	{ "work", "account", KEY_STR, C(work_account), 0, 31, NULL, "" },
 	{ "work", "show", KEY_STR, C(work_show), 0, 0, NULL, "" },
 	{ "log", "level", KEY_CHOICE, C(log_level), 0, 0, level_choices, "info" },
 };

@@ -40,6 +40,7 @@ struct conf {
 	int64_t work_overflow_wait, work_kill_grace;	/* ms */
 	uint64_t work_disk_low;		/* bytes that must stay free for a start */
 	enum conf_sandbox work_sandbox;
+	char work_account[CONF_STR];	/* "" = edgeward-run and a pool; else one account, no pool */
 	char work_show[CONF_STR];	/* directories workloads see besides the system's, separated by a space */
 	/* [log] */
 	enum log_level log_level;

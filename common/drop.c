@@ -56,6 +56,17 @@ drop_to_caps(const cap_value_t *caps, size_t n)
 	return r < 0 ? r : set_caps(caps, n);
 }
 
+bool
+drop_is_permitted(cap_value_t cap)
+{
+	cap_flag_value_t value = CAP_CLEAR;
+	cap_t now = cap_get_proc();
+	bool permitted = now != NULL && cap_get_flag(now, cap, CAP_PERMITTED, &value) == 0 && value == CAP_SET;
+
+	cap_free(now);
+	return permitted;
+}
+
 static int
 verify_none(void)
 {

@@ -13,6 +13,9 @@
  */
 int drop_to_caps(const cap_value_t *caps, size_t n);
 
+/* Whether this process could use it. */
+bool drop_is_permitted(cap_value_t cap);
+
 /*
  * For a daemon that must own nothing: empties all sets, sets no_new_privs, makes the process undumpable (its memory holds
  * secrets), then reads /proc back: no capability, not uid 0. -EPERM when running as root.

@@ -60,9 +60,26 @@ pool_load(const char *path, struct pool *ret_pool)
 	return n < 0 ? -errno : pool_parse(text, (size_t)n, ret_pool);
 }
 
+int
+pool_load_foreign(const char *path, uint32_t uid, uint32_t gid, uint32_t *ret_first, uint32_t *ret_count, uint32_t *ret_gid)
+{
+	struct pool pool;
+	int r = pool_load(path, &pool);
+
+	if (r < 0 || pool.count == 0)
+		return r;
+	if (uid - pool.first < pool.count || gid == pool.gid)
+		return -EEXIST;
+	*ret_first = pool.first;
+	*ret_count = pool.count;
+	*ret_gid = pool.gid;
+	return 0;
+}
+
 const char *
 pool_error(int r)
 {
 	return r == -EPERM ? "must belong to root and be writable for nobody else" :
+	    r == -EEXIST ? "must hold neither our own uid nor our own gid" :
 	    r == -EINVAL ? "expected one line: first uid, count, gid" : strerror(-r);
 }

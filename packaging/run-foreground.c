@@ -255,7 +255,7 @@ set_jobs(void)
 	job[LAUNCHER].uid = self.work_uid;
 	job[LAUNCHER].caps[0] = CAP_SETUID;
 	job[LAUNCHER].caps[1] = CAP_SETGID;
-	job[LAUNCHER].ncaps = 2;
+	job[LAUNCHER].ncaps = self.pool_count > 0 ? 2 : 0;	/* nobody makes a pool here later */
 	job[LAUNCHER].in_cgroup = true;
 	job[LAUNCHER].listener = make_listener("workerd.sock", 0, self.operator_gid, 0660);
 	SET_ARGS(&job[LAUNCHER], work);

@@ -49,6 +49,10 @@ confinement_decide(const struct conf *conf, const struct policy *policy, const s
 	struct confinement c = confinement(conf, policy, ready);
 	char names[140];
 
+	if (conf->work_sandbox == CONF_SANDBOX_REQUIRE && ready->pool_count == 0 && ready->pool_first == LAUNCH_POOL_AWAITED) {
+		snprintf(error, 208, "this device has no ids for workloads yet; they were asked for, and edgectl doctor tells what became of it");
+		return WORK_REFUSED_SANDBOX;
+	}
 	if (conf->work_sandbox == CONF_SANDBOX_REQUIRE && c.pool_missing) {
 		snprintf(error, 208, "policy.conf: sandbox-level = uid, but this device has no pool of runner ids");
 		return WORK_REFUSED_SANDBOX;

@@ -150,7 +150,7 @@ ids_slot(const struct ids *ids, const char *top, const uint8_t *taken, uint32_t 
 	_cleanup_close_ int fd = -1;
 	struct stat st;
 
-	if (ids->count == 0 || top[0] == '\0') {
+	if (ids->count <= 1 || top[0] == '\0') {	/* 1: a named account, which has them all */
 		*ret_slot = 0;
 		return 0;
 	}

@@ -13,6 +13,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "workerd/account.h"
 #include "workerd/confinement.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
@@ -89,7 +90,9 @@ on_ready(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	w->ids.first = w->ready.pool_first;
 	w->ids.count = w->ready.pool_count;
 	w->caps.cgroup = w->ready.cgroup;
-	w->caps.uid_pool = w->ready.pool_count > 0;
+	w->caps.uid_pool = w->ready.pool_count > 1;
+	if (w->ready.pool_count == 0 && w->ready.pool_first == LAUNCH_POOL_AWAITED)
+		account_await(w);
 	w->caps.sandbox = (uint16_t)(confinement(&w->conf, &w->policy, &w->ready).parts | (w->ready.parts & LAUNCH_PART_NET));
 	w->caps.landlock_abi = (w->caps.sandbox & LAUNCH_PART_LANDLOCK) != 0 ? w->ready.landlock_abi : 0;
 	return 0;

@@ -227,6 +227,7 @@ main(int argc, char **argv)
 	self.rundir = "/run/edgeward";
 	self.conf_file = "/etc/edgeward/edgeward.conf";
 	self.policy_file = "/etc/edgeward/policy.conf";
+	self.pool_file = "/etc/edgeward/pool";
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'h': return fputs(help, stdout) < 0;
@@ -237,7 +238,7 @@ main(int argc, char **argv)
 		case 'p': self.policy_file = optarg; break;
 		case 'r': self.rundir = optarg; break;
 		case 's': o.statedir = optarg; break;
-		case 'P':	/* the launcher's, who passes on what it was given */
+		case 'P': self.pool_file = optarg; break;	/* the launcher's, who passes on what it was given */
 		case 'w':
 			break;
 		default:

@@ -36,7 +36,7 @@ struct workerd {
 	struct loop *loop;
 	struct conf conf;
 	struct policy policy;
-	const char *conf_file, *policy_file, *rundir;
+	const char *conf_file, *policy_file, *rundir, *pool_file;
 	uint32_t slots, undelivered_max;
 	struct ids ids;
 	struct owners owners;
@@ -48,6 +48,8 @@ struct workerd {
 	struct journal_record *from_journal;	/* read at start, until the launcher has said what it holds */
 	size_t nfrom_journal;
 	bool disk_was_low;
+	struct loop_timer account;	/* account.c: the next look for a pool */
+	unsigned account_looks;
 	struct spooldir spool;
 	struct loop_timer spill;	/* the next look at what should go to the spool */
 	monotime_t since;

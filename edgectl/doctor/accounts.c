@@ -107,6 +107,20 @@ step_accounts(struct doctor *d)
 	}
 }
 
+/* What became of it when the ids were asked for: "CODE text", by privaccount. */
+static void
+tell_why(struct doctor *d)
+{
+	char path[PATH_MAX], why[320] = "";
+	int r = snprintf(path, sizeof(path), "%s/account", d->ctl->rundir);
+
+	if (r < 0 || r >= (int)sizeof(path) || doctor_read(d, path, why, sizeof(why)) < 0 || strncmp(why, "ok ", 3) == 0)
+		check_bad(d, "pool", d->units ? CHECK_FAIL : CHECK_WARN, "no-pool", d->units ? "systemctl start edgeward-account" :
+		    "man 7 edgeward", "no %.200s: %s", d->pool, d->units ? "no workload is started" : "all workloads share one user");
+	else
+		check_bad(d, "pool", CHECK_FAIL, "no-pool", "man 8 privaccount", "no %.100s, no workload is started: %.200s", d->pool, why);
+}
+
 void
 step_pool(struct doctor *d)
 {
@@ -120,7 +134,9 @@ step_pool(struct doctor *d)
 	else if (pool.count == 0 && d->foreground && d->me != 0)
 		check_skip(d, "pool", "Edgeward runs as an ordinary user here, who has no other ids");
 	else if (pool.count == 0)
-		check_bad(d, "pool", CHECK_WARN, "no-pool", "man 7 edgeward", "no %.200s: all workloads share one user", d->pool);
+		tell_why(d);
+	else if (pool.count == 1)
+		check_ok(d, "pool", "one account for all workloads: uid %u, gid %u", pool.first, pool.gid);
 	else if (a.inside != NOBODY)
 		check_bad(d, "pool", CHECK_FAIL, "pool-taken", "man 7 edgeward", "uid %u of the pool is the account %s: choose a range "
 		    "nobody uses", a.inside, a.inside_name);

@@ -68,8 +68,11 @@ enum launch_tree {
 
 #define LAUNCH_SHOW_SIZE	200
 
+/* The launcher may change uids and has none to change to: it takes up the pool, once it is there, before it starts the next workerd. */
+#define LAUNCH_POOL_AWAITED	1u
+
 struct launch_ready {
-	uint32_t pool_first;		/* first runner uid */
+	uint32_t pool_first;		/* first runner uid; without a pool LAUNCH_POOL_AWAITED or 0 */
 	uint32_t pool_count;		/* 0: no uid switch, workloads run as this process's own uid */
 	uint32_t pool_gid;
 	uint8_t tree;			/* enum launch_tree */

@@ -53,7 +53,8 @@ def releases(dest, where):
     """This build under other version numbers, which are of the same length; crash and hang have a connectd that is none."""
     programs = {}
     for name, path in (("connectd", "connectd/connectd"), ("workerd", "workerd/workerd"), ("launcher", "workerd/launcher/launcher"),
-                       ("privhelper", "privhelper/privhelper"), ("privupgrade", "privupgrade/privupgrade"), ("edgectl", "edgectl/edgectl")):
+                       ("privhelper", "privhelper/privhelper"), ("privupgrade", "privupgrade/privupgrade"),
+                       ("privaccount", "privaccount/privaccount"), ("edgectl", "edgectl/edgectl")):
         subprocess.run(["strip", "-o", os.path.join(where, name), os.path.join(BUILD, path)], check=True)
         with open(os.path.join(where, name), "rb") as f:
             programs[name] = f.read()

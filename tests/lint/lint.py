@@ -18,7 +18,7 @@ import tempfile
 import rules
 
 TOP = os.environ.get("LINT_TOP") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FOLDERS = ["common", "proto", "privhelper", "privupgrade", "connectd", "workerd", "edgectl", "hub", "packaging"]
+FOLDERS = ["common", "proto", "privhelper", "privupgrade", "privaccount", "connectd", "workerd", "edgectl", "hub", "packaging"]
 
 
 class Skipped(Exception):
@@ -214,7 +214,7 @@ def check_headers(_args):
                 bad.append(f"{path}: does not open with a comment and its guard")
         elif not text.startswith("/*") and not os.path.exists(os.path.join(TOP, path[:-1] + "h")):
             bad.append(f"{path}: has no header, so it must open with what it is for")
-    for path in files("privhelper", "privupgrade", ends=(".c",)):
+    for path in files("privhelper", "privupgrade", "privaccount", ends=(".c",)):
         head = read(path).split("*/")[0]
         bad += [f'{path}: its head lacks "{w}"' for w in ("Who calls", "What is trusted", "On error") if w.lower() not in head.lower()]
     return bad

@@ -13,6 +13,8 @@ INCLUDES = {
         "hcd", "vhci", "usbdesc", "usbledger")]],     # USB
     # Root's one-shot: its parsers are the pure ones of proto/release; common/ipc and the records of the daemons are not among them.
     "privupgrade": ["privupgrade/", "proto/release/", *[f"common/{n}.h" for n in ("log", "cleanup", "fdutil", "monotime", "parse", "runprog")]],
+    # Root's one-shot: one key of edgeward.conf, which is root's.
+    "privaccount": ["privaccount/", *[f"common/{n}.h" for n in ("log", "cleanup", "fdutil", "conf", "idranges", "pool", "runprog")]],
     # The launcher is an executable of its own: its compromise equals root.
     "workerd/launcher": ["workerd/launcher/", *PROCESS_COMMON],
     "workerd": ["workerd/", *PROCESS_COMMON],
@@ -31,6 +33,7 @@ INCLUDES = {
 NEEDED = {
     "privhelper/privhelper": {"libcap", "libseccomp", "libmd"},
     "privupgrade/privupgrade": {"libcap", "libseccomp", "libcrypto"},
+    "privaccount/privaccount": {"libcap", "libinih"},     # libcap: by common/runprog
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
     "workerd/launcher/launcher": {"libcap", "libseccomp"},
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
@@ -51,6 +54,7 @@ MAIN_MAX = 100
 FOLDER_MAX = {
     "privhelper": (800, []),
     "privupgrade": (1450, []),
+    "privaccount": (200, []),
     # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; the others run in its child, after
     # the ids were given up, and confine.c once at start
     "workerd/launcher": (800, ["workinit.c", "confine.c", "filter.c", "view.c"]),

@@ -142,7 +142,9 @@ handover_take(struct launcher *l, int fd)
 	    s.magic != MAGIC || s.count > WORKLOADS_MAX || len != sizeof(s) + s.count * sizeof(one) ||
 	    memchr(s.tree, '\0', sizeof(s.tree)) == NULL)
 		fatal("the launcher that runs is of a version whose state this one does not know: it stays until its unit is restarted");
-	if (s.ready.pool_first != l->ready.pool_first || s.ready.pool_count != l->ready.pool_count || s.ready.pool_gid != l->ready.pool_gid)
+	/* One that had none takes whatever is there by now. */
+	if (s.ready.pool_count != 0 && (s.ready.pool_first != l->ready.pool_first || s.ready.pool_count != l->ready.pool_count ||
+	    s.ready.pool_gid != l->ready.pool_gid))
 		fatal("the pool of runner ids was changed: the running launcher keeps the old one until its unit is restarted");
 	l->ready.instance = s.ready.instance;
 	l->ready.tree = s.ready.tree;
@@ -209,7 +211,7 @@ int
 handover_exec(struct launcher *l)
 {
 	_cleanup_close_ int fd = save(l);
-	int r = fd < 0 ? fd : l->ready.pool_count != 0 ? raise_ambient(true) : 0;
+	int r = fd < 0 ? fd : l->ready.pool_first != 0 ? raise_ambient(true) : 0;
 
 	for (unsigned i = 0; i < MANAGER && r == 0; i++)
 		r = l->manager[i] != NULL && setenv(manager[i], l->manager[i], 1) < 0 ? -ENOMEM : 0;
@@ -218,7 +220,7 @@ handover_exec(struct launcher *l)
 		r = run(l, false);
 		keep_open(l, FD_CLOEXEC);
 	}
-	if (l->ready.pool_count != 0)
+	if (l->ready.pool_first != 0)
 		raise_ambient(false);	/* clears the ambient set, too */
 	unsetenv(VARIABLE);
 	return r;

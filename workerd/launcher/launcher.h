@@ -28,6 +28,7 @@ struct launcher {
 	char tree[512];			/* our cgroup, with READY's tree CGROUP */
 	int tree_fd;
 	int proc;			/* /proc of the machine */
+	const char *pool_file;
 	uid_t uid;
 	gid_t gid;
 	struct rlimit nofile;		/* as we were started; ours is raised */

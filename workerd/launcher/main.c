@@ -41,7 +41,7 @@
     "manager starts it, or run-foreground; by hand only -n is of use. -P: file with the ids for workloads, FIRST COUNT GID,\n" \
     "default /etc/edgeward/pool. -w: the program workerd. For the other options see workerd --help and workerd(8).\n"
 
-static struct launcher self;
+static struct launcher self = { .pool_file = "/etc/edgeward/pool" };
 
 static void
 start_worker(struct loop_timer *timer)
@@ -57,6 +57,8 @@ start_worker(struct loop_timer *timer)
 		loop_timer_set_ms(l->loop, timer, TRIAL_MS);
 		return;		/* trial_ended() goes on */
 	}
+	if (l->ready.pool_count == 0 && l->ready.pool_first == LAUNCH_POOL_AWAITED)
+		pool_load_foreign(l->pool_file, l->uid, l->gid, &l->ready.pool_first, &l->ready.pool_count, &l->ready.pool_gid);
 	r = ipc_pair(CHANNEL_BUFFER, fds, NULL);
 	give[0] = r == 0 ? fds[1] : -1;
 	if (r < 0 || (l->worker = spawn_daemon(l->worker_argv, give, 2, &l->nofile)) < 0)
@@ -140,33 +142,31 @@ on_signal(int signo, void *ctx)
 }
 
 static void
-load_pool(struct launcher *l, const char *pool_file)
+load_pool(struct launcher *l)
 {
-	struct pool pool;
-	int r = pool_load(pool_file, &pool);
+	int r = pool_load_foreign(l->pool_file, getuid(), getgid(), &l->ready.pool_first, &l->ready.pool_count, &l->ready.pool_gid);
 
 	if (r < 0)
-		fatal("%s: %s", pool_file, pool_error(r));
-	l->ready = (struct launch_ready){ pool.first, pool.count, pool.gid, .pid = getpid() };
+		fatal("%s: %s", l->pool_file, pool_error(r));
 }
 
 static void
-confine(struct launcher *l, const char *pool_file, int state)
+confine(struct launcher *l, int state)
 {
 	static const cap_value_t keep[] = { CAP_SETUID, CAP_SETGID };
-	const struct launch_ready *pool = &l->ready;
 	int r;
 
-	load_pool(l, pool_file);
-	if (geteuid() == 0)
-		fatal("must not run as root: start it as edgeward-work with CAP_SETUID and CAP_SETGID");
-	if (pool->pool_count != 0 && (getuid() - pool->pool_first < pool->pool_count || getgid() == pool->pool_gid))
-		fatal("%s: the pool must hold neither our own uid nor our own gid", pool_file);
-	r = drop_to_caps(keep, pool->pool_count != 0 ? 2 : 0);
-	if (r < 0)
-		fatal("capabilities: %s%s", strerror(-r), r == -EPERM ? " (a pool needs CAP_SETUID and CAP_SETGID)" : "");
 	l->uid = getuid();
 	l->gid = getgid();
+	l->ready.pid = getpid();
+	load_pool(l);
+	if (geteuid() == 0)
+		fatal("must not run as root: start it as edgeward-work with CAP_SETUID and CAP_SETGID");
+	if (l->ready.pool_count == 0 && drop_is_permitted(CAP_SETUID) && drop_is_permitted(CAP_SETGID))
+		l->ready.pool_first = LAUNCH_POOL_AWAITED;
+	r = drop_to_caps(keep, l->ready.pool_first != 0 ? 2 : 0);
+	if (r < 0)
+		fatal("capabilities: %s%s", strerror(-r), r == -EPERM ? " (a pool needs CAP_SETUID and CAP_SETGID)" : "");
 	snprintf(l->ready.build, sizeof(l->ready.build), "%s", EDGEWARD_VERSION);
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
 	    getrandom(&l->ready.instance, sizeof(l->ready.instance), 0) != (ssize_t)sizeof(l->ready.instance))
@@ -174,7 +174,7 @@ confine(struct launcher *l, const char *pool_file, int state)
 	l->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (l->proc < 0)
 		fatal("/proc: %s", strerror(errno));
-	confine_init(&l->confine, &l->ready, pool->pool_count != 0 ? pool->pool_first : 0, pool->pool_gid);
+	confine_init(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	if (state >= 0)
 		handover_take(l, state);
 	else
@@ -218,7 +218,6 @@ serve(struct launcher *l)
 int
 main(int argc, char **argv)
 {
-	const char *pool_file = "/etc/edgeward/pool";
 	static char worker[PATH_MAX];
 	enum log_level level = LOG_LEVEL_INFO;
 	bool only_check = false, bad = false;
@@ -230,7 +229,7 @@ main(int argc, char **argv)
 	self.worker_argv = argv;	/* it takes the same options and leaves out ours */
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		switch (opt) {
-		case 'P': pool_file = optarg; break;
+		case 'P': self.pool_file = optarg; break;
 		case 'w': snprintf(worker, sizeof(worker), "%s", optarg); break;
 		case 'h': return fputs(HELP, stdout) < 0;
 		case 'n': only_check = true; break;
@@ -247,7 +246,7 @@ main(int argc, char **argv)
 	log_init("launcher", level);
 	state = handover_received();
 	if (only_check && state >= 0) {
-		load_pool(&self, pool_file);
+		load_pool(&self);
 		handover_take(&self, state);
 	}
 	if (only_check && execv(worker, argv) < 0)
@@ -257,7 +256,7 @@ main(int argc, char **argv)
 	r = spawn_set_state(FD_CHILD_END, &self.nofile);
 	if (r < 0)
 		fatal("descriptors: %s", strerror(-r));
-	confine(&self, pool_file, state);
+	confine(&self, state);
 	log_info("%s, %s, pool of %u", EDGEWARD_VERSION, self.ready.tree == LAUNCH_TREE_CGROUP ? "cgroups" :
 	    self.ready.tree == LAUNCH_TREE_PIDNS ? "pid namespaces" : "no way to end a tree of processes",
 	    self.ready.pool_count);

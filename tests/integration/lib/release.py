@@ -8,7 +8,7 @@ import subprocess
 
 from lib.agent import BUILD, REPO
 
-PROGRAMS = ("connectd", "workerd", "launcher", "privhelper", "privupgrade", "edgectl")
+PROGRAMS = ("connectd", "workerd", "launcher", "privhelper", "privupgrade", "privaccount", "edgectl")
 PRIVUPGRADE = os.path.join(BUILD, "privupgrade/privupgrade")
 EDGECTL = os.path.join(BUILD, "edgectl/edgectl")
 ARCH = os.uname().machine

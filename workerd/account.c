@@ -1,0 +1,49 @@
+/*
+ * Who calls: launchchan.c, when the launcher is ready and waits for a pool. The request is a file in our state directory whose change
+ * edgeward-account.path sees; what is in it nobody reads. What is trusted: the pool file, which only root can write; the launcher looks at
+ * it itself. On error: it is asked for again later, and starts are refused with the reason until then.
+ */
+#include "workerd/account.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "common/pool.h"
+
+#define LOOK_MS		1000
+#define ASK_LOOKS	10u		/* from one request to the next, doubling */
+#define ASK_LOOKS_MAX	3600u
+
+static void
+look(struct loop_timer *timer)
+{
+	static const char request[] = "ids for workloads, please\n";
+	static unsigned wait = ASK_LOOKS;
+	struct workerd *w = timer->ctx;
+	struct pool pool = { 0 };
+	int r;
+
+	if (pool_load(w->pool_file, &pool) == 0 && pool.count != 0) {
+		log_info("the ids for workloads are there: uids %u to %u", pool.first, pool.first + pool.count - 1);
+		loop_stop(w->loop);
+		return;
+	}
+	if (w->account_looks-- == 0) {
+		r = fd_replace_file(w->owners.dirfd, "account-request", request, strlen(request), 0600);
+		if (r < 0)
+			log_warn("ids for workloads cannot be asked for: %s", strerror(-r));
+		w->account_looks = wait;
+		wait = wait * 2 < ASK_LOOKS_MAX ? wait * 2 : ASK_LOOKS_MAX;
+	}
+	loop_timer_set_ms(w->loop, timer, LOOK_MS);
+}
+
+void
+account_await(struct workerd *w)
+{
+	log_warn("this device has no ids for workloads (%s): root's privaccount is asked for them", w->pool_file);
+	loop_timer_init(&w->account, look, w);
+	look(&w->account);
+}

@@ -1,0 +1,10 @@
+/* A device without ids for workloads asks root for them. */
+#ifndef EDGEWARD_WORKERD_ACCOUNT_H
+#define EDGEWARD_WORKERD_ACCOUNT_H
+
+#include "workerd/workerd.h"
+
+/* The launcher has no pool and could use one: queues the request, and ends this workerd for one that has it when it is there. */
+void account_await(struct workerd *w);
+
+#endif
