@@ -80,7 +80,7 @@ bool
 launch_start_ok(const struct launch_start *s, const struct launch_ready *ready)
 {
 	return handle_field_ok(s->handle) && slot_ok(s->slot, ready) && s->nice >= 0 && s->nice <= 19 &&
-	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->reserved == 0 &&
+	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->stage <= LAUNCH_STAGE_MAX &&
 	    parts_ok(s->parts, ready) && ipc_str_ok(s->show, sizeof(s->show)) && launch_show_ok(s->show);
 }
 
@@ -93,5 +93,6 @@ launch_ref_ok(const struct launch_ref *r)
 bool
 launch_held_ok(const struct launch_held *h, const struct launch_ready *ready)
 {
-	return handle_field_ok(h->handle) && slot_ok(h->slot, ready) && h->ended <= 1;
+	return handle_field_ok(h->handle) && slot_ok(h->slot, ready) && h->ended <= 1 &&
+	    h->stage <= LAUNCH_STAGE_MAX;
 }

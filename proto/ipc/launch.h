@@ -20,8 +20,9 @@ enum launch_type {
 	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 4 fds: output (read), init channel, record, report */
 	LAUNCH_EV_HELD_END = 0x0404,	/* L: empty */
 
-	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 4 fds: sealed memfd with a work_spec, record memfd,
-					 * report memfd, work root */
+	LAUNCH_REQ_START = 0x0410,	/* W: struct launch_start + 4 or 5 fds: sealed memfd with a work_spec, record memfd,
+					 * report memfd, work root; and what its process gets as descriptor 0. One that has
+					 * ended gives way to the next stage of the same handle */
 	LAUNCH_ANS_START = 0x0411,	/* L: struct launch_held + 2 fds: output (read), init channel; or empty and
 					 * hdr.status */
 	LAUNCH_EV_KILL = 0x0412,	/* W: struct launch_ref; the whole tree. A handle that is gone is no error */
@@ -67,6 +68,7 @@ enum launch_tree {
 #define LAUNCH_PARTS_ALL	(LAUNCH_PARTS_NAMESPACES | LAUNCH_PART_NET)
 
 #define LAUNCH_SHOW_SIZE	200
+#define LAUNCH_STAGE_MAX	15u
 
 /* The launcher may change uids and has none to change to: it takes up the pool, once it is there, before it starts the next workerd. */
 #define LAUNCH_POOL_AWAITED	1u
@@ -97,7 +99,7 @@ struct launch_start {
 	int32_t nice;			/* 0..19 */
 	int32_t oom_score_adj;		/* 0..1000 */
 	uint32_t parts;			/* LAUNCH_PART_* */
-	uint32_t reserved;
+	uint32_t stage;			/* of the workload; L only keeps and repeats it */
 	char show[LAUNCH_SHOW_SIZE];	/* directories to see read-only besides the system's, separated by one space */
 };
 static_assert(sizeof(struct launch_start) == 312, "wire size");
@@ -107,7 +109,8 @@ struct launch_held {
 	uint32_t slot;
 	int32_t pid;			/* of workinit, for show: nobody signals by it */
 	uint8_t ended;			/* HELD only: ENDED follows */
-	uint8_t reserved[7];
+	uint8_t reserved[3];
+	uint32_t stage;
 };
 static_assert(sizeof(struct launch_held) == 88, "wire size");
 
@@ -119,7 +122,8 @@ static_assert(sizeof(struct launch_ref) == 72, "wire size");
 struct launch_ended {
 	char handle[72];
 	int32_t wstatus;		/* of workinit, as wait4 gave it */
-	uint32_t killed;		/* 1: the tree was killed on request of W */
+	uint16_t killed;		/* 1: the tree was killed on request of W */
+	uint16_t stage;
 	uint64_t cpu_ms;		/* of the cgroup (cpu.stat), else of the children; 0 = unknown */
 	uint64_t mem_peak_kb;		/* memory.peak where there is one, else ru_maxrss */
 	uint64_t io_read, io_write;

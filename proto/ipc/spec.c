@@ -58,6 +58,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 	for (uint32_t i = 0; i < spec->envc; i++)
 		wire_put_bytes(&w, spec->env[i].s, spec->env[i].len);
 	wire_put_bytes(&w, spec->secrets.s, spec->secrets.len);
+	wire_put_bytes(&w, spec->job.s, spec->job.len);
 	return wire_w_done(&w, ret_len);
 }
 
@@ -92,6 +93,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	get_list(&r, spec->argv, WORK_ARGV_MAX, &spec->argc);
 	get_list(&r, spec->env, WORK_ENV_MAX, &spec->envc);
 	spec->secrets.s = (const char *)wire_bytes(&r, &spec->secrets.len);
+	spec->job.s = (const char *)wire_bytes(&r, &spec->job.len);
 	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))
 		return -EBADMSG;
 	return 0;

@@ -33,6 +33,7 @@ struct work_spec {
 	struct work_str secrets;	/* items of secrets.h, secrets_ok(); may hold NULs; empty = none */
 	uint32_t argc, envc;
 	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
+	struct work_str job;		/* an encoded work_job (job.h), or empty; not for workinit */
 };
 
 /* Encodes into buf. Returns 0 and the length, -ENOSPC, or -EINVAL when the spec breaks a limit. */

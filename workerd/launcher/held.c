@@ -39,14 +39,15 @@ held_init(struct launcher *l)
 			l->ready.controllers |= (uint8_t)(1u << i);
 }
 
-static struct held *
-find(const struct launcher *l, const char *handle)
+/* Where the list has it, or its end, where NULL stands. handle may be any 72 bytes: what is no handle is not there. */
+static struct held **
+find(struct launcher *l, const char *handle)
 {
-	struct held *h = l->held;
+	struct held **p = &l->held;
 
-	while (h != NULL && strcmp(h->info.handle, handle) != 0)
-		h = h->next;
-	return h;
+	while (*p != NULL && strncmp((*p)->info.handle, handle, sizeof((*p)->info.handle)) != 0)
+		p = &(*p)->next;
+	return p;
 }
 
 static void
@@ -71,7 +72,8 @@ static int
 start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 {
 	_cleanup_close_ int out = -1, init = -1;
-	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3] };
+	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3],
+		.input = msg->nfds > 4 ? msg->fds[4] : -1 };
 	const struct cgroup_limits limits = { s->memory_bytes, s->pids, s->cpu_millis };
 	char name[sizeof(s->handle) + 2];
 	size_t len;
@@ -83,8 +85,7 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 		return -EINVAL;
 	memcpy(h->info.handle, s->handle, sizeof(s->handle));
 	memcpy(h->end.handle, s->handle, sizeof(s->handle));
-	h->info.slot = s->slot;
-	if (find(h->l, s->handle) != NULL)
+	if (*find(h->l, s->handle) != NULL && !(*find(h->l, s->handle))->info.ended)
 		return -EEXIST;
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return -errno;
@@ -108,9 +109,15 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 	return h->info.pid < 0 ? h->info.pid : 0;
 }
 
+/* Takes it out of the list it stands in. */
 static void
-held_free(struct held *h)
+held_free(struct held **p)
 {
+	struct held *h = *p;
+
+	if (h == NULL)
+		return;
+	*p = h->next;
 	for (int i = 0; i < HELD_FDS; i++)
 		cleanup_close(&h->fds[i]);
 	cleanup_close(&h->cgroup);
@@ -128,14 +135,16 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (h == NULL)
 		return -ENOMEM;
 	memcpy(&s, msg->data, sizeof(s));
-	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1, -1 }, .events.fd = -1 };
+	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1, -1 }, .events.fd = -1,
+		.info = { .slot = s.slot, .stage = s.stage }, .end.stage = (uint16_t)s.stage };
 	hdr.status = start(h, &s, msg);
 	if (hdr.status < 0) {
-		held_free(h);
+		held_free(&h);
 		return ipc_send_fds(chan, &hdr, NULL, 0, NULL, 0);
 	}
 	h->fds[RECORD] = ipc_take_fd(msg, 1);
 	h->fds[REPORT] = ipc_take_fd(msg, 2);
+	held_free(find(l, s.handle));	/* the stage before */
 	h->next = l->held;
 	l->held = h;
 	return ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
@@ -221,18 +230,10 @@ held_end(struct launcher *l)
 		cgroup_sweep(l->tree, "w.", END_TRIES);
 }
 
-static struct held *
-named(const struct ipc_msg *msg, const struct launcher *l)
-{
-	const struct launch_ref *ref = (const struct launch_ref *)(const void *)msg->data;
-
-	return launch_ref_ok(ref) ? find(l, ref->handle) : NULL;
-}
-
 static int
 on_kill(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	struct held *h = named(msg, ctx);
+	struct held *h = *find(ctx, (const char *)msg->data);
 
 	if (h != NULL) {
 		h->end.killed = 1;
@@ -244,14 +245,11 @@ on_kill(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static int
 on_forget(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	struct held *h = named(msg, ctx), **p = &((struct launcher *)ctx)->held;
+	struct held **p = find(ctx, (const char *)msg->data);
 
-	if (h == NULL || !h->info.ended)
+	if (*p == NULL || !(*p)->info.ended)
 		return -EPROTO;
-	while (*p != h)
-		p = &(*p)->next;
-	*p = h->next;
-	held_free(h);
+	held_free(p);
 	return 0;
 }
 
@@ -278,7 +276,7 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 const struct ipc_rule held_rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
-	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 4, SIZE(launch_start), on_start },
+	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 5, SIZE(launch_start), on_start },
 	{ LAUNCH_EV_KILL, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_kill },
 	{ LAUNCH_EV_FORGET, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_forget },
 };

@@ -86,6 +86,7 @@ int handover_exec(struct launcher *l);
 /* workinit.c: starts one, a copy of this process in its cgroup or namespaces. Its pid or -errno. The descriptors are ours. */
 struct workinit_fds {
 	int output, init, report, spec, root, cgroup;	/* cgroup: -1 = none */
+	int input;					/* descriptor 0, -1 = ours, which is /dev/null */
 };
 pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 

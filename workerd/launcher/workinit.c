@@ -84,6 +84,8 @@ arrange_fds(const struct workinit_fds *fds)
 	for (unsigned i = 0; i < sizeof(map) / sizeof(map[0]); i++)
 		if (dup3(map[i][0], map[i][1], O_CLOEXEC) < 0)
 			return -1;
+	if (fds->input >= 0 && dup2(fds->input, 0) < 0)
+		return -1;
 	return dup2(fds->output, 1) < 0 || dup2(fds->output, 2) < 0 ? -1 : close_range(FD_CHILD_END, ~0u, 0);
 }
 
