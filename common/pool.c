@@ -12,6 +12,9 @@
 #define TEXT_MAX	64
 #define NUMBERS		3
 
+#define NOBODY_ID	65534u	/* what a user namespace shows for all ids it does not know: a runner's it may not be */
+#define NO_ID		65535u	/* -1 in 16 bits */
+
 int
 pool_parse(const char *text, size_t len, struct pool *ret_pool)
 {
@@ -33,6 +36,8 @@ pool_parse(const char *text, size_t len, struct pool *ret_pool)
 	}
 	pool = (struct pool){ v[0], v[1], v[2] };
 	if (p != NULL || pool.count > POOL_MAX || pool.first > UINT32_MAX - 1 - pool.count)
+		return -EINVAL;
+	if (NOBODY_ID - pool.first < pool.count || NO_ID - pool.first < pool.count || pool.gid == NOBODY_ID || pool.gid == NO_ID)
 		return -EINVAL;
 	*ret_pool = pool;
 	return 0;

@@ -12,7 +12,7 @@ struct pool {
 	uint32_t gid;
 };
 
-/* 0, or -EINVAL: not three numbers, an id of 0, more than POOL_MAX ids, or a range that wraps. */
+/* 0, or -EINVAL: not three numbers, an id of 0, more than POOL_MAX ids, a range that wraps, 65534 or 65535 in it. */
 int pool_parse(const char *text, size_t len, struct pool *ret_pool);
 
 /* A missing file is an empty pool. -EPERM: not owned by root, or writable for others. */
