@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -154,6 +155,42 @@ put_limit(int dirfd, const char *file, uint64_t value, const char *rest)
 }
 
 int
+cgroup_disk(const char *path, uint32_t *ret_major, uint32_t *ret_minor)
+{
+	char name[64], text[32] = "", *colon;
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	*ret_major = major(st.st_dev);
+	*ret_minor = minor(st.st_dev);
+	snprintf(name, sizeof(name), "/sys/dev/block/%u:%u/", *ret_major, *ret_minor);
+	if (*ret_major == 0 || access(name, F_OK) < 0)
+		return -ENODEV;
+	snprintf(name, sizeof(name), "/sys/dev/block/%u:%u/partition", *ret_major, *ret_minor);
+	if (access(name, F_OK) < 0)
+		return 0;
+	snprintf(name, sizeof(name), "/sys/dev/block/%u:%u/../dev", *ret_major, *ret_minor);	/* the disk of the partition */
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 || (colon = strchr(text, ':')) == NULL)
+		return -ENODEV;
+	*colon++ = '\0';
+	colon[strcspn(colon, "\n")] = '\0';
+	return parse_u32(text, 1, UINT32_MAX, ret_major) < 0 || parse_u32(colon, 0, UINT32_MAX, ret_minor) < 0 ? -ENODEV : 0;
+}
+
+static int
+put_io(int fd, const struct cgroup_limits *limits)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "%u:%u rbps=%llu wbps=%llu", limits->io_major, limits->io_minor,
+	    (unsigned long long)limits->io_rate, (unsigned long long)limits->io_rate);
+	return limits->io_rate != 0 ? cgroup_write(fd, "io.max", text) : 0;
+}
+
+int
 cgroup_make(int dirfd, const char *name, const struct cgroup_limits *limits)
 {
 	_cleanup_close_ int fd = -1;
@@ -167,6 +204,8 @@ cgroup_make(int dirfd, const char *name, const struct cgroup_limits *limits)
 		r = put_limit(fd, "pids.max", limits->pids, "");
 	if (r == 0)	/* thousandths of a cpu are hundreds of the period's microseconds */
 		r = put_limit(fd, "cpu.max", limits->cpu_millis * UINT64_C(100), " 100000");
+	if (r == 0)
+		r = put_io(fd, limits);
 	if (r < 0)
 		unlinkat(dirfd, name, AT_REMOVEDIR);
 	return r < 0 ? r : take_fd(&fd);

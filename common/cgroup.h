@@ -31,7 +31,12 @@ int cgroup_divide(const char *leaf, char *path, size_t size, int *ret_fd);
 struct cgroup_limits {		/* 0 = none */
 	uint64_t memory_bytes;
 	uint32_t pids, cpu_millis;
+	uint64_t io_rate;		/* bytes a second, each way, of the one disk */
+	uint32_t io_major, io_minor;
 };
+
+/* The whole disk that a file system lies on, as io.max wants it. 0, or -ENODEV: no one disk (tmpfs, overlay, btrfs, network). */
+int cgroup_disk(const char *path, uint32_t *ret_major, uint32_t *ret_minor);
 
 /* Makes name in dirfd with these limits: a descriptor or -errno (-ENOENT: there is no controller for one of them). */
 int cgroup_make(int dirfd, const char *name, const struct cgroup_limits *limits);

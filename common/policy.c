@@ -35,6 +35,7 @@ static const struct key policy_keys[] = {
 	[POLICY_PIDS_DEFAULT] = { "limits", "pids-default", KEY_U32, P(pids_default), 1, 4194304, none, "none" },
 	[POLICY_CPU] = { "limits", "cpu", KEY_U32, P(cpu), 10, 4096000, none, "none" },
 	[POLICY_CPU_DEFAULT] = { "limits", "cpu-default", KEY_U32, P(cpu_default), 10, 4096000, none, "none" },
+	[POLICY_IO_RATE] = { "limits", "io-rate", KEY_SIZE, P(io_rate), 64 * 1024, UINT64_MAX >> 1, none, "none" },
 	[POLICY_TIMEOUT] = { "limits", "timeout", KEY_MS, P(timeout), SECONDS, YEAR, none, "none" },
 	[POLICY_TIMEOUT_DEFAULT] = { "limits", "timeout-default", KEY_MS, P(timeout_default), SECONDS, YEAR, none, "none" },
 	[POLICY_OUTPUT] = { "limits", "output", KEY_SIZE, P(output), 4096, UINT64_MAX >> 1, none, "none" },

@@ -17,7 +17,7 @@
 /* In the order of the table in policy.c, and of policy.conf(5). */
 enum policy_key {
 	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_SANDBOX_LEVEL, POLICY_ATTACH, POLICY_NESTED_USERNS,
-	POLICY_MEMORY, POLICY_MEMORY_DEFAULT, POLICY_PIDS, POLICY_PIDS_DEFAULT, POLICY_CPU, POLICY_CPU_DEFAULT,
+	POLICY_MEMORY, POLICY_MEMORY_DEFAULT, POLICY_PIDS, POLICY_PIDS_DEFAULT, POLICY_CPU, POLICY_CPU_DEFAULT, POLICY_IO_RATE,
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
 	POLICY_USB, POLICY_USB_CLASSES, POLICY_L2, POLICY_L2_RAW,
 	POLICY_SERVICES,
@@ -41,6 +41,7 @@ struct policy {
 	enum policy_sandbox sandbox_level;
 	/* [limits]; 0 = none. A default of 0 is the ceiling. */
 	uint64_t memory, memory_default, output, environment;	/* bytes */
+	uint64_t io_rate;		/* bytes a second, each way */
 	uint32_t pids, pids_default, slots;
 	uint32_t cpu, cpu_default;	/* thousandths of a processor */
 	int64_t timeout, timeout_default;	/* ms */

@@ -53,6 +53,20 @@ check_limits(const struct admit_now *now, const struct work_spec *asked, const s
 	return WORK_REFUSED_UNSUPPORTED;
 }
 
+/* No start asks for this one: it is the device's own, or nothing. */
+static enum work_refusal
+check_rate(const struct admit_now *now, char error[208])
+{
+	const char *why = (now->ready->controllers & LAUNCH_CTL_IO) == 0 ? "the cgroup controller io is not delegated on this device" :
+	    now->one_disk ? NULL : "the work root does not lie on one disk";
+	char where[POLICY_WHERE];
+
+	if (now->policy->io_rate == 0 || why == NULL)
+		return WORK_OK;
+	snprintf(error, 208, "%s: %s, so this limit cannot be kept: remove the line", policy_where(now->policy, POLICY_IO_RATE, where), why);
+	return WORK_REFUSED_UNSUPPORTED;
+}
+
 static enum work_refusal
 check_room(const struct admit_now *now, char error[208])
 {
@@ -108,5 +122,7 @@ admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint
 		return WORK_REFUSED_SANDBOX;
 	}
 	r = check_limits(now, &asked, spec, error);
+	if (r == WORK_OK)
+		r = check_rate(now, error);
 	return r == WORK_OK ? check_room(now, error) : r;
 }

@@ -102,6 +102,8 @@ find_caps(void)
 	if (self.policy.slots != 0 && self.slots > self.policy.slots)
 		self.slots = self.policy.slots;
 	self.caps.slots = self.slots;
+	if (cgroup_disk(self.conf.work_root, &self.disk_major, &self.disk_minor) < 0)
+		self.disk_major = self.disk_minor = 0;
 	if (sysinfo(&si) == 0)
 		self.caps.memory_kb = (uint64_t)si.totalram * si.mem_unit / 1024;
 	snprintf(self.caps.work_root, sizeof(self.caps.work_root), "%.*s", (int)sizeof(self.caps.work_root) - 1,

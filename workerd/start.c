@@ -40,6 +40,7 @@ check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint
 			now.retained += workload_in_memory(wl);
 	if (fstatvfs(w->ids.root, &st) == 0)
 		admit_free(&st, &now.disk_free, &now.inodes_free);
+	now.one_disk = w->disk_major != 0;
 	now.disk_was_low = w->disk_was_low;
 	return admit(&now, spec, error, ret_flags);
 }
@@ -200,7 +201,8 @@ static int
 launch(struct workload *wl, struct work_spec *spec, uint32_t slot, uint32_t parts)
 {
 	struct launch_start s = { .slot = slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
-		.cpu_millis = spec->cpu_millis, .oom_score_adj = OOM_SCORE_ADJ, .parts = parts };
+		.cpu_millis = spec->cpu_millis, .io_rate = wl->w->policy.io_rate, .io_major = wl->w->disk_major, .io_minor = wl->w->disk_minor,
+		 .oom_score_adj = OOM_SCORE_ADJ, .parts = parts };
 	_cleanup_close_ int fd = make_spec(wl->w, spec);
 	int r = fd < 0 ? fd : record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
 

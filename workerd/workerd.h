@@ -47,6 +47,7 @@ struct workerd {
 	struct journal journal;
 	struct journal_record *from_journal;	/* read at start, until the launcher has said what it holds */
 	size_t nfrom_journal;
+	uint32_t disk_major, disk_minor;	/* the whole disk of the work root; 0:0 = no one disk */
 	bool disk_was_low;
 	struct loop_timer account;	/* account.c: the next look for a pool */
 	unsigned account_looks;

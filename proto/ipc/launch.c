@@ -81,7 +81,7 @@ launch_start_ok(const struct launch_start *s, const struct launch_ready *ready)
 {
 	return handle_field_ok(s->handle) && slot_ok(s->slot, ready) && s->nice >= 0 && s->nice <= 19 &&
 	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->stage <= LAUNCH_STAGE_MAX &&
-	    parts_ok(s->parts, ready) && ipc_str_ok(s->show, sizeof(s->show)) && launch_show_ok(s->show);
+	    parts_ok(s->parts, ready) && (s->io_rate == 0 || s->io_major != 0) && ipc_str_ok(s->show, sizeof(s->show)) && launch_show_ok(s->show);
 }
 
 bool

@@ -46,7 +46,7 @@ enum launch_tree {
 #define LAUNCH_CTL_MEMORY	0x1u
 #define LAUNCH_CTL_PIDS		0x2u
 #define LAUNCH_CTL_CPU		0x4u
-#define LAUNCH_CTL_IO		0x8u	/* counted only */
+#define LAUNCH_CTL_IO		0x8u
 
 /*
  * Parts of a workload's confinement. READY says which this machine can give, START which to apply: all of them, or the
@@ -94,6 +94,8 @@ struct launch_start {
 	uint32_t slot;			/* runner id = pool_first + slot; must be 0 when pool_count is 0 */
 	uint32_t nofile;		/* RLIMIT_NOFILE, 0 = inherit */
 	uint64_t memory_bytes;		/* 0 = none; refused where the controller is not delegated */
+	uint64_t io_rate;		/* bytes a second each way on the disk io_major:io_minor */
+	uint32_t io_major, io_minor;
 	uint32_t pids;
 	uint32_t cpu_millis;
 	int32_t nice;			/* 0..19 */
@@ -102,7 +104,7 @@ struct launch_start {
 	uint32_t stage;			/* of the workload; L only keeps and repeats it */
 	char show[LAUNCH_SHOW_SIZE];	/* directories to see read-only besides the system's, separated by one space */
 };
-static_assert(sizeof(struct launch_start) == 312, "wire size");
+static_assert(sizeof(struct launch_start) == 328, "wire size");
 
 struct launch_held {
 	char handle[72];

@@ -114,6 +114,15 @@ limits_are_refused_by_name(void **state)
 	assert_int_equal(ask(&now, "cpu"), WORK_REFUSED_UNSUPPORTED);
 	ready.controllers |= LAUNCH_CTL_CPU;
 	assert_int_equal(ask(&now, NULL), WORK_OK);
+	policy.io_rate = 1 << 20;
+	now.one_disk = true;
+	assert_int_equal(ask(&now, "io is not delegated"), WORK_REFUSED_UNSUPPORTED);
+	ready.controllers |= LAUNCH_CTL_IO;
+	assert_int_equal(ask(&now, NULL), WORK_OK);
+	now.one_disk = false;
+	assert_int_equal(ask(&now, "one disk"), WORK_REFUSED_UNSUPPORTED);
+	policy.io_rate = 0;
+	assert_int_equal(ask(&now, NULL), WORK_OK);
 	spec.disk_bytes = 1;
 	assert_int_equal(ask(&now, "disk"), WORK_REFUSED_UNSUPPORTED);
 }

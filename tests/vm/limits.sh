@@ -37,7 +37,7 @@ edgehub signal "$h" KILL >/dev/null
 edgehub logs "$h" -f >/dev/null 2>&1
 
 # The device's own limits: what asks for nothing gets them, what asks for more is refused with the line, and what was written is counted.
-printf '[limits]\nmemory = 64M\npids = 40\n' >/etc/edgeward/policy.conf
+printf '[limits]\nmemory = 64M\npids = 40\nio-rate = 1M\n' >/etc/edgeward/policy.conf
 systemctl reload edgeward-connectd edgeward-workerd
 until_ok 20 sh -c 'edgectl policy | grep -q "line 2 *limits *memory *64M"'
 until_ok 20 status_is 0
@@ -45,6 +45,14 @@ h=$(edgehub run vm --workdir own --detach -- sh -c 'head -c 4194304 /dev/urandom
 until_ok 20 test -e "$tree/w.$h"
 ok "a start that asks for nothing gets the ceiling of memory" is "$(cat "$tree/w.$h/memory.max")" 67108864
 ok "and of processes" is "$(cat "$tree/w.$h/pids.max")" 40
+if grep -qw io $tree/cgroup.controllers; then
+	ok "and of the disk" grep -q 'rbps=1048576 wbps=1048576' "$tree/w.$h/io.max"
+	began=$(date +%s)
+	edgehub run vm --workdir disk -- dd if=/dev/zero of=g bs=256k count=20 oflag=direct 2>/dev/null
+	ok "and it is held to that: 5 MiB take more than 3 s" test $(($(date +%s) - began)) -gt 3
+else
+	skip "the rate of the disk" "no controller io here"
+fi
 ok "one that asks for more is refused with the line" sh -c '! edgehub run vm --memory 65M -- true 2>/tmp/err && grep -q "policy.conf:2: memory = 64M" /tmp/err'
 ok "which a test tells beforehand" sh -c 'echo "{\"spec\": {\"argv\": [\"x\"], \"resource_limits\": {\"memory_mb\": 65}}}" | edgectl policy test - | grep -q "policy.conf:2: memory"'
 edgehub signal "$h" KILL >/dev/null

@@ -74,7 +74,7 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 	_cleanup_close_ int out = -1, init = -1;
 	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3],
 		.input = msg->nfds > 4 ? msg->fds[4] : -1 };
-	const struct cgroup_limits limits = { s->memory_bytes, s->pids, s->cpu_millis };
+	const struct cgroup_limits limits = { s->memory_bytes, s->pids, s->cpu_millis, s->io_rate, s->io_major, s->io_minor };
 	char name[sizeof(s->handle) + 2];
 	size_t len;
 	int p[2], r, seals = fcntl(fds.report, F_GET_SEALS);
