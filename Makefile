@@ -1,5 +1,5 @@
 # Thin wrappers. Everything else is meson: meson setup build && ninja -C build.
-.PHONY: demo check check-vm bench fuzz clean
+.PHONY: demo check check-vm bench fuzz deb tar clean
 demo:
 	@packaging/demo
 check:
@@ -12,5 +12,9 @@ bench:
 fuzz:
 	@packaging/need-packages packaging/packages.build tests/packages.check
 	@tests/fuzz/run $(TARGETS)
+deb:
+	@packaging/deb
+tar:
+	@packaging/tarball
 clean:
 	rm -rf build build-*
