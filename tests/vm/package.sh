@@ -49,7 +49,7 @@ first_boot() {
 	part "enrollment and work"
 	cp /var/lib/edgehub/ca.pem /etc/edgeward/hub-ca.pem && chmod 644 /etc/edgeward/hub-ca.pem
 	printf '[hub]\nurl = wss://hub.test:8443/api/executors/connect\nca-file = /etc/edgeward/hub-ca.pem\n[work]\nspool = 16M\n' >/etc/edgeward/edgeward.conf
-	[ -e /etc/edgeward/pool ] || echo "65600 16 $(getent group edgeward-run | cut -d: -f3)" >/etc/edgeward/pool
+	ok "ids for workloads" until_ok 30 test -s /etc/edgeward/pool
 	systemctl restart edgeward-connectd edgeward-workerd
 	ok "enrolled" bash -c 'edgehub -d /var/lib/edgehub token create --name vm | edgectl enroll --token-file -'
 	truth "connected" "$CONNECTED and n['agent_id'] != '' and n['peer'].startswith('10.9.0.1') and w['uid_pool']"
@@ -172,7 +172,7 @@ third_boot() {
 	hub run vm --workdir purge --detach -- sleep 100001 >/dev/null; until_ok 20 pgrep -f '^sleep 100001'
 	ok "dpkg -P with work running" dpkg -P edgeward edgeward-hub
 	ok "no process is left" bash -c '! pgrep -f "^sleep 10000[1]|[/]edgeward/|bin/[e]dgehub"'
-	ok "no account is left" bash -c '! getent passwd edgeward-net edgeward-work edgehub && ! getent group edgeward edgeward-ipc edgeward-run edgeward-net edgeward-work edgehub'
+	ok "no account is left" bash -c '! getent passwd edgeward-net edgeward-work edgeward-run edgehub && ! getent group edgeward edgeward-ipc edgeward-run edgeward-net edgeward-work edgehub'
 	left_over >/root/after
 	ok "no file is left" diff /root/before /root/after
 	part "what must be refused"
@@ -203,7 +203,7 @@ third_boot() {
 	ok "uninstall" /usr/lib/edgeward/uninstall
 	left_over >/root/after
 	ok "leaves nothing" diff /root/before /root/after
-	ok "no account, either" bash -c '! getent passwd edgeward-net edgeward-work edgehub && ! getent group edgeward edgeward-ipc edgeward-run'
+	ok "no account, either" bash -c '! getent passwd edgeward-net edgeward-work edgeward-run edgehub && ! getent group edgeward edgeward-ipc edgeward-run'
 	part "a read-only /etc and /var"
 	cp -a /var/lib/dpkg /opt/dpkg
 	unshare -m sh -c 'for d in etc var; do mount --bind /$d /$d && mount -o remount,bind,ro /$d || exit 9; done; dpkg --admindir=/opt/dpkg -i /debs/1/edgeward_*.deb' \
