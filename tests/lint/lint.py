@@ -321,6 +321,22 @@ def check_completions(_args):
     return bad
 
 
+def check_behaviours(_args):
+    """The tests that tests/BEHAVIOURS.md names exist."""
+    path, bad = "tests/BEHAVIOURS.md", []
+    if not os.path.exists(os.path.join(TOP, path)):
+        raise Skipped("no table")
+    for n, line in enumerate(read(path).splitlines(), 1):
+        for name in re.findall(r"(?:unit|fuzz|vm)/\w+\.\w+", line):
+            if not os.path.exists(os.path.join(TOP, "tests", name)):
+                bad.append(f"{path}:{n}: there is no tests/{name}")
+        for name, test in re.findall(r"(test_\w+\.py) (test_\w+)", line):
+            full = os.path.join("tests/integration", name)
+            if not os.path.exists(os.path.join(TOP, full)) or f"def {test}(" not in read(full):
+                bad.append(f"{path}:{n}: there is no {test} in {full}")
+    return bad
+
+
 def check_format(args):
     """Only told, never failed on: clang-format breaks lines in other places than people do."""
     if shutil.which("clang-format") is None:
