@@ -1,5 +1,6 @@
 #include "common/fdutil.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -103,6 +105,21 @@ fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_data, 
 }
 
 int
+fd_read_own_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len)
+{
+	_cleanup_free_ uint8_t *data = NULL;
+	struct stat st;
+	int r = fd_read_file_stat(dirfd, name, size, &data, ret_len, &st);
+
+	if (r < 0)
+		return r == -ENOENT ? r : -EPERM;
+	if (st.st_uid != geteuid() || (st.st_mode & 022) != 0)
+		return -EPERM;
+	*ret_data = take_ptr(&data);
+	return 0;
+}
+
+int
 fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_t mode)
 {
 	_cleanup_close_ int fd = -1;
@@ -126,6 +143,51 @@ fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_
 		return r;
 	}
 	return fsync(dirfd) < 0 ? -errno : 0;
+}
+
+int
+fd_replace_link(int dirfd, const char *name, const char *target)
+{
+	char now[4096], tmp[256];
+	ssize_t len = readlinkat(dirfd, name, now, sizeof(now) - 1);
+	int n = snprintf(tmp, sizeof(tmp), "%s.new", name);
+
+	if (n < 0 || (size_t)n >= sizeof(tmp))
+		return -ENAMETOOLONG;
+	now[len < 0 ? 0 : len] = '\0';
+	if (len > 0 && strcmp(now, target) == 0)
+		return 0;
+	if (unlinkat(dirfd, tmp, 0) < 0 && errno != ENOENT)
+		return -errno;
+	if (symlinkat(target, dirfd, tmp) < 0 || renameat(dirfd, tmp, dirfd, name) < 0)
+		return -errno;
+	return fsync(dirfd) < 0 ? -errno : 0;
+}
+
+uint64_t
+fd_free_space(int fd)
+{
+	struct statvfs fs;
+	uint64_t avail;
+
+	if (fstatvfs(fd, &fs) < 0 || fs.f_bavail > fs.f_blocks || (fs.f_files != 0 && fs.f_ffree == 0))	/* seen with reserved blocks */
+		return 0;
+	return __builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, &avail) ? UINT64_MAX : avail;
+}
+
+int
+fd_remove_flat_dir(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (dir == NULL)
+		return errno == ENOENT ? 0 : -errno;
+	for (struct dirent *d; (d = readdir(dir)) != NULL; )
+		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+			unlinkat(fd, d->d_name, 0);
+	closedir(dir);
+	return unlinkat(dirfd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
 int

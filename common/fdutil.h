@@ -19,11 +19,23 @@ int fd_read_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, s
 /* And what was read: owner and mode of the very file. */
 int fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len, struct stat *ret_st);
 
+/* A file that this user alone can write, at most size bytes: -ENOENT, or -EPERM for anything else that is there. Otherwise as fd_read_file(). */
+int fd_read_own_file(int dirfd, const char *name, size_t size, uint8_t **ret_data, size_t *ret_len);
+
 /*
  * Replaces dirfd/name so that after a power cut there is the old or the new content: name.tmp, fsync, rename, fsync of
  * the directory. -errno; the old file is untouched on failure.
  */
 int fd_replace_file(int dirfd, const char *name, const void *data, size_t len, mode_t mode);
+
+/* The same with a symbolic link: name.new, rename, fsync of the directory. Nothing is done when it already leads there. -errno. */
+int fd_replace_link(int dirfd, const char *name, const char *target);
+
+/* Bytes that may still be written to the file system of fd; 0 when it has no inode left, or cannot be asked. */
+uint64_t fd_free_space(int fd);
+
+/* Removes a directory and the files in it; a directory in it is an error. 0 also when there is none, -errno. */
+int fd_remove_flat_dir(int dirfd, const char *name);
 
 /*
  * A directory that only this user can change: made with mode if it is not there, opened without following a link. -EPERM: it is somebody

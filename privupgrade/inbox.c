@@ -3,11 +3,14 @@
  *
  * Who calls: main.c. What is trusted: nothing in connectd/, which edgeward-net owns: its request and its release may be links, pipes,
  * directories, or change while they are read. renameat2 moves the name, whatever it is, into a directory only root can enter; what was
- * opened there must be a plain file with one name. An operator's request lies in upgrade/queue, which only root can write. On error: a
- * request that cannot be used is refused with its reason, and gone in any case, so that the path unit does not start us for it again.
+ * opened there must be a plain file with one name. A directory is given back under a name that asks for nothing: it may be deep, and grow as
+ * long as somebody holds one below it open, and root walks no tree of theirs. An operator's request lies in upgrade/queue, which only root can
+ * write. On error: a request that cannot be used is refused with its reason, and gone in any case, so that the path unit does not start us for
+ * it again.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,10 +18,8 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "common/runprog.h"
+#include "common/monotime.h"
 #include "privupgrade/privupgrade.h"
-
-#define REMOVE_MS	60000
 
 static const struct {
 	const char *dir, *request, *release, *taken_request, *taken_release;
@@ -27,28 +28,34 @@ static const struct {
 	[UPGRADE_OPERATOR] = { "upgrade/queue", "request", "release", "operator-request", "operator-release" },
 };
 
-/* What a directory of theirs holds is theirs, and deep maybe: rm(1) knows how to remove that without following a link. */
-static void
-discard(struct updater *u, const char *name)
+static int
+open_box(const struct updater *u, enum upgrade_source source)
 {
-	char path[512], out[64];
-	const char *const argv[] = { "/bin/rm", "-rf", "--one-file-system", "--", path, NULL };
+	return openat(u->base, boxes[source].dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
 
-	if (unlinkat(u->taken, name, 0) == 0 || errno == ENOENT)
+static void
+discard(struct updater *u, enum upgrade_source source, const char *name)
+{
+	_cleanup_close_ int box = -1;
+	char aside[48];
+
+	if (unlinkat(u->taken, name, 0) == 0 || errno == ENOENT || unlinkat(u->taken, name, AT_REMOVEDIR) == 0)
 		return;
-	snprintf(path, sizeof(path), "%s/upgrade/taken/%s", u->base_path, name);
-	if (run_program(argv, 0, 0, REMOVE_MS, out, sizeof(out)) != 0)
-		log_error("%s cannot be removed", path);
+	box = open_box(u, source);
+	snprintf(aside, sizeof(aside), "refused-%" PRId64, monotime_wall_ns());
+	if (box < 0 || renameat2(u->taken, name, box, aside, RENAME_NOREPLACE) < 0)
+		log_error("taken/%s can be neither removed nor given back: %s", name, strerror(errno));
 }
 
 /* Moves a name into taken/. 1 moved, 0 there is none, -errno. */
 static int
-take(struct updater *u, int from, const char *name, const char *to)
+take(struct updater *u, enum upgrade_source source, int from, const char *name, const char *to)
 {
 	if (renameat2(from, name, u->taken, to, RENAME_NOREPLACE) == 0)
 		return 1;
 	if (errno == EEXIST) {
-		discard(u, to);
+		discard(u, source, to);
 		if (renameat2(from, name, u->taken, to, RENAME_NOREPLACE) == 0)
 			return 1;
 	}
@@ -62,12 +69,8 @@ open_plain(struct updater *u, const char *name, const char *code, uint64_t max, 
 	_cleanup_close_ int fd = openat(u->taken, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 
-	if (fd < 0)
-		return refuse(u, code, "the %s cannot be opened: %s", name, strerror(errno));
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return refuse(u, code, "the %s is not a regular file", name);
-	if (st.st_nlink != 1)
-		return refuse(u, code, "the %s has %ju names", name, (uintmax_t)st.st_nlink);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return refuse(u, code, "the %s is no plain file with one name", name);
 	if (st.st_size <= 0 || (uint64_t)st.st_size > max)
 		return refuse(u, code, "the %s is empty or too long", name);
 	*ret_size = (uint64_t)st.st_size;
@@ -93,12 +96,12 @@ read_request(struct updater *u, const char *name, struct upgrade_request *ret_re
 int
 inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbox)
 {
-	_cleanup_close_ int dir = openat(u->base, boxes[source].dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int dir = open_box(u, source);
 	const char *request = boxes[source].taken_request, *release = boxes[source].taken_release;
-	struct inbox in = { .source = source, .release = -1 };
 	struct stat st;
-	int r = dir >= 0 ? take(u, dir, boxes[source].request, request) : 0;
+	int r = dir >= 0 ? take(u, source, dir, boxes[source].request, request) : 0;
 
+	*ret_inbox = (struct inbox){ .source = source, .release = -1 };
 	if (r < 0) {
 		log_error("%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].request, strerror(-r));
 		return r;
@@ -106,35 +109,29 @@ inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbo
 	/* Taken before, and then we were ended: it is still to be done. */
 	if (r == 0 && fstatat(u->taken, request, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	r = dir >= 0 ? take(u, dir, boxes[source].release, release) : 0;
-	*ret_inbox = in;
+	r = dir >= 0 ? take(u, source, dir, boxes[source].release, release) : 0;
 	if (r < 0)
 		return refuse(u, "io", "%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].release, strerror(-r));
-	r = read_request(u, request, &in.request);
-	if (r == 0 && source == UPGRADE_HUB && in.request.downgrade)
-		r = refuse(u, "downgrade", "only the device's own operator may ask for a downgrade");
-	*ret_inbox = in;
+	r = read_request(u, request, &ret_inbox->request);
 	if (r < 0)
 		return r;
-	in.release = open_plain(u, release, "no-release", RELEASE_TOTAL_MAX + RELEASE_HEAD_MAX, &in.size);
-	*ret_inbox = in;
-	return in.release < 0 ? in.release : 1;
+	if (source == UPGRADE_HUB && ret_inbox->request.downgrade)
+		return refuse(u, "downgrade", "only the device's own operator may ask for a downgrade");
+	ret_inbox->release = open_plain(u, release, "no-release", RELEASE_TOTAL_MAX + RELEASE_HEAD_MAX, &ret_inbox->size);
+	return ret_inbox->release < 0 ? ret_inbox->release : 1;
 }
 
 void
-inbox_done(struct updater *u, struct inbox *inbox)
+inbox_forget(struct updater *u, enum upgrade_source source)
 {
-	if (inbox->release >= 0)
-		close(take_fd(&inbox->release));
-	discard(u, boxes[inbox->source].taken_release);
-	discard(u, boxes[inbox->source].taken_request);
+	discard(u, source, boxes[source].taken_release);
+	discard(u, source, boxes[source].taken_request);
 }
 
-void
-inbox_forget(struct updater *u)
+bool
+inbox_has(const struct updater *u, enum upgrade_source source)
 {
-	for (unsigned i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
-		discard(u, boxes[i].taken_release);
-		discard(u, boxes[i].taken_request);
-	}
+	_cleanup_close_ int box = open_box(u, source);
+
+	return box >= 0 && faccessat(box, boxes[source].request, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }

@@ -1,84 +1,47 @@
 /*
- * privupgrade: replaces the running release by another, on trial.
+ * privupgrade: from a queued request to a release that is staged; then it becomes privtrial.
  *
- * Who calls: edgeward-upgrade.service, started by edgeward-upgrade.path when something is queued or open; edgeward-upgrade-boot.service (-b),
- * before the daemons; an operator with -n. What is trusted: the command line, and what root alone can write. No frame, and no file of
- * edgeward-net, can name a path, a key, an address or a switch.
+ * Who calls: edgeward-upgrade.service, started by edgeward-upgrade.path when something is queued or open; an operator with -n.
+ * What is trusted: the command line, and what root alone can write. No frame, and no file of edgeward-net, can name a path, a key, an
+ * address or a switch.
  * On error: a request that cannot be served is refused, recorded and gone, and the exit code is 0: update trouble is never the agent's
- * trouble (B95). 1 is for a state directory that cannot be used; the unit tries again later.
+ * trouble (B95). 1 is for a state directory that cannot be used or written now; the unit tries again later.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/fdutil.h"
 #include "common/log.h"
-#include "common/parse.h"
 #include "privupgrade/privupgrade.h"
-#include "version.h"
 
-#define NOBODY	65534
-#define USAGE "usage: privupgrade [-bvV] [-n release] [-c conf] [-d statedir] [-e edgectl] [-f flood-ms] [-k keys] [-l packaged]\n" \
+#define USAGE "usage: privupgrade [-vV] [-n release] [-c conf] [-d statedir] [-e edgectl] [-f flood-ms] [-k keys] [-l packaged]\n" \
 	"                   [-r rundir] [-S systemctl] [-t start-ms] [-u uid]\n"
+#define PAUSE_DOUBLINGS	6	/* 5 s to 5 min 20 s */
 
-static struct updater self = {
-	.base_path = "/var/lib/edgeward", .keys_path = "/etc/edgeward/keys", .conf_path = "/etc/edgeward/upgrade.conf",
-	.packaged = EDGEWARD_LIBEXECDIR, .packaged_edgectl = EDGEWARD_BINDIR "/edgectl", .rundir = "/run/edgeward",
-	.systemctl = "/bin/systemctl", .test_uid = NOBODY, .start_ms = 30000, .flood_ms = 5000,
-	.conf = { .channel = "stable", .settle = 60, .settle_max = UPGRADE_SETTLE_MAX },
-};
+static struct updater self;
 
-/* A directory only root can change, made when it is missing. */
+/* Becomes the privtrial beside us: the old release's judges the new one. Returns on failure only. */
 static int
-open_dir(int at, const char *name, mode_t mode)
+hand_over(char **argv)
 {
-	int fd;
-	struct stat st;
+	static char name[] = "privtrial", option[] = "-s";
+	char path[4096] = "", *args[40] = { name, option };
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof(name));
+	char *slash = n < 0 ? NULL : strrchr(path, '/');
 
-	if (at != AT_FDCWD && mkdirat(at, name, mode) < 0 && errno != EEXIST)
-		fatal("%s cannot be made: %s", name, strerror(errno));
-	fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		fatal("%s: %s", name, strerror(errno));
-	if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 022) != 0)
-		fatal("%s: others than root can change it", name);
-	return fd;
-}
-
-static void
-open_dirs(struct updater *u)
-{
-	u->base = open_dir(AT_FDCWD, u->base_path, 0);
-	u->dir = open_dir(u->base, "upgrade", 0700);
-	u->taken = open_dir(u->dir, "taken", 0700);
-	close(open_dir(u->dir, "queue", 0700));
-	u->releases = open_dir(u->base, "releases", 0755);
-}
-
-/* Missing: the defaults. One that cannot be used means no upgrade and nothing else. */
-static int
-read_conf(struct updater *u)
-{
-	_cleanup_close_ int fd = open(u->conf_path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	char buf[1024];
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0 && errno == ENOENT)
-		return 0;
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 022) != 0)
-		return refuse(u, "bad-conf", "%s must be a file that root alone can write", u->conf_path);
-	n = pread(fd, buf, sizeof(buf), 0);
-	if (n < 0 || upgrade_conf_parse(buf, (size_t)n, &u->conf) < 0)
-		return refuse(u, "bad-conf", "%s cannot be understood, see privupgrade(8)", u->conf_path);
-	return 0;
+	if (slash == NULL)
+		return -ENOENT;
+	memcpy(slash + 1, name, sizeof(name));
+	for (unsigned i = 2; i < sizeof(args) / sizeof(args[0]) - 1 && argv[i - 1] != NULL; i++)
+		args[i] = argv[i - 1];
+	execv(path, args);
+	return -errno;
 }
 
 static void
@@ -86,35 +49,32 @@ begin_state(struct updater *u, const struct inbox *inbox)
 {
 	struct upgrade_state *s = &u->state;
 	const struct upgrade_history *h = &u->history;
-	char version[RELEASE_VERSION_SIZE];
 
 	*s = (struct upgrade_state){ .attempt = h->n > 0 ? h->entries[h->n - 1].attempt + 1 : 1, .source = inbox->source,
-		.sequence = inbox->request.sequence, .version = "-", .id = "-", .peer = "-", .code = "none", .detail = "-" };
-	if (inbox->request.id[0] != '\0')
-		memcpy(s->id, inbox->request.id, sizeof(s->id));
+		.sequence = inbox->request.sequence, .version = "-", .peer = "-", .code = "none", .detail = "-" };
+	snprintf(s->id, sizeof(s->id), "%s", inbox->request.id[0] != '\0' ? inbox->request.id : "-");
 	link_read(u, LINK_CURRENT, s->from);
 	if (s->from[0] == '\0' || !target_complete(u, s->from))
 		snprintf(s->from, sizeof(s->from), "%s", u->packaged);
-	s->from_sequence = target_sequence(u, s->from, version);
-	s->settle = inbox->request.settle != 0 ? inbox->request.settle : u->conf.settle;
-	s->settle = s->settle < u->conf.settle_max ? s->settle : u->conf.settle_max;
+	s->from_sequence = target_sequence(u, s->from);
 }
 
 /* From the request to a release that is ready to be switched to. Nothing in force has been touched when it fails. */
 static int
 prepare(struct updater *u, const struct inbox *inbox)
 {
+	struct fit fit = { .size = inbox->size, .request = &inbox->request, .operator = inbox->source == UPGRADE_OPERATOR,
+		.from = u->state.from_sequence, .floor = upgrade_history_floor(&u->history),
+		.tries = upgrade_history_tries(&u->history, inbox->request.sequence) };
 	static struct release rel;
-	struct upgrade_probe probe;
-	int r = read_conf(u);
+	struct upgrade_conf conf;
+	int r = verify_conf(u, &conf);
 
-	if (r == 0)
-		r = verify_head(u, inbox->release, inbox->size, &rel);
 	if (r < 0)
 		return r;
-	units_probe(u, u->state.from, &probe);
-	snprintf(u->state.version, sizeof(u->state.version), "%s", rel.manifest.version);
-	r = verify_order(u, &rel, inbox, u->state.from_sequence, probe.protocol);
+	u->state.settle = upgrade_settle(&conf, inbox->source, inbox->request.settle);
+	r = verify_release(u, inbox->release, &fit, &conf, &rel);
+	snprintf(u->state.version, sizeof(u->state.version), "%s", rel.manifest.version[0] != '\0' ? rel.manifest.version : "-");
 	if (r < 0)
 		return r;
 	step(u, "verified: %s, sequence %" PRIu64, rel.manifest.version, rel.manifest.sequence);
@@ -122,31 +82,29 @@ prepare(struct updater *u, const struct inbox *inbox)
 	if (r == 0)
 		r = stage_release(u, inbox->release, &rel);
 	if (r == 0)
-		step(u, "staged: %" PRIu64 " bytes, self-test passed", rel.manifest.total);
+		step(u, "staged: %" PRIu64 " bytes", rel.manifest.total);
 	return r;
 }
 
-static int
-end_refused(struct updater *u, int r)
+/* Whoever floods us with requests costs one process that sleeps, longer after each refusal, so that the record of them does not wear out a
+ * flash; an operator need not wait for it. */
+static void
+pause_after(const struct updater *u)
 {
-	/* It was good enough to be staged. What was damaged on its way, by whoever queued it maybe, is not that release. */
-	bool tried = u->open && strcmp(u->code, "bad-file") != 0;
+	unsigned n = upgrade_history_refusals(&u->history);
+	int64_t ms = u->flood_ms << (n > PAUSE_DOUBLINGS ? PAUSE_DOUBLINGS : n > 0 ? n - 1 : 0);
 
-	if (r != -ECANCELED)
-		refuse(u, r == -ENOSPC || r == -EDQUOT ? "no-space" : "io", "%s", strerror(-r));
-	step(u, "refused (%s): %s", u->code, u->detail);
-	r = store_record(u, tried ? UPGRADE_OUT_FAILED : UPGRADE_OUT_REFUSED, u->code, u->detail);
-	if (r == 0 && u->open)
-		r = store_end_state(u);
-	return r;
+	for (; ms > 0 && !inbox_has(u, UPGRADE_OPERATOR); ms -= 500)
+		usleep((unsigned)(ms < 500 ? ms : 500) * 1000);
 }
 
-/* One request, if there is one. */
+/* One request. 1 = there was one; 0; -errno. */
 static int
-serve(struct updater *u, enum upgrade_source source)
+serve(struct updater *u, enum upgrade_source source, char **argv)
 {
-	struct inbox inbox;
-	int r = inbox_take(u, source, &inbox), e;
+	struct inbox inbox = { .release = -1 };
+	int r = inbox_take(u, source, &inbox);
+	_cleanup_close_ int release = inbox.release;
 
 	if (r == 0 || (r < 0 && r != -ECANCELED))
 		return r;
@@ -155,36 +113,38 @@ serve(struct updater *u, enum upgrade_source source)
 	begin_state(u, &inbox);
 	step(u, "request %s of the %s: sequence %" PRIu64, u->state.id, upgrade_source_name(source), u->state.sequence);
 	r = r < 0 ? r : prepare(u, &inbox);
-	e = r < 0 ? end_refused(u, r) : 0;
-	inbox_done(u, &inbox);
 	if (r == 0) {
-		r = trial_begin(u);
-		return r == -ECANCELED ? end_refused(u, r) : r;
+		inbox_forget(u, source);
+		r = hand_over(argv);
+		return store_fail(u, refuse(u, "io", "privtrial cannot be run: %s", strerror(-r)));
 	}
-	if (source == UPGRADE_HUB)	/* whoever floods us with requests costs one process that sleeps */
-		usleep((unsigned)u->flood_ms * 1000);
-	return e;
+	r = store_fail(u, r);
+	if (r < 0)
+		return r;	/* the disk is full: the request stays until it can be answered */
+	inbox_forget(u, source);
+	if (source == UPGRADE_HUB)
+		pause_after(u);
+	return 1;
 }
 
 static int
-run(struct updater *u, bool at_boot)
+run(struct updater *u, char **argv)
 {
-	int r;
+	int r = updater_open(u);
 
-	open_dirs(u);
-	if (flock(u->dir, LOCK_EX | LOCK_NB) < 0)
-		return errno == EWOULDBLOCK ? 0 : -errno;
-	r = store_load(u);
-	if (r == 0 && u->open) {
-		if (u->state.phase == UPGRADE_STAGING)
-			inbox_forget(u);
-		r = trial_resume(u, at_boot);
+	if (r <= 0)
+		return r;
+	if (u->open && u->state.phase != UPGRADE_STAGING)
+		return hand_over(argv);
+	if (u->open) {
+		inbox_forget(u, u->state.source);
+		stage_forget(u);
+		r = store_fail(u, refuse(u, "interrupted", "it was interrupted before it was in force"));
+		if (r < 0)
+			return r;
 	}
-	if (at_boot)
-		return r == 0 && !u->open ? trial_settle_links(u) : r;
-	if (r == 0)
-		r = serve(u, UPGRADE_OPERATOR);
-	return r == 0 ? serve(u, UPGRADE_HUB) : r;
+	r = serve(u, UPGRADE_OPERATOR, argv);
+	return r < 0 ? r : serve(u, UPGRADE_HUB, argv);
 }
 
 /* privupgrade -n: what would be said of this file, in lines; nothing is changed. */
@@ -193,16 +153,19 @@ check(struct updater *u, const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	static struct release rel;
+	struct upgrade_conf conf;
+	struct fit fit = { 0 };
 	struct stat st;
 	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		fatal("%s: %s", path, fd < 0 ? strerror(errno) : "is not a regular file");
-	r = read_conf(u);
+	fit.size = (uint64_t)st.st_size;
+	r = verify_conf(u, &conf);
 	if (r == 0)
-		r = verify_head(u, fd, (uint64_t)st.st_size, &rel);
+		r = verify_release(u, fd, &fit, &conf, &rel);
 	if (r == 0)
-		r = stage_check(u, fd, &rel);
+		r = stage_files(u, fd, &rel, -1);
 	if (r < 0 && r != -ECANCELED)
 		refuse(u, "io", "%s", strerror(-r));
 	printf("release %s\ncode %s\ndetail %s\n", r == 0 ? "good" : "refused", r == 0 ? "ok" : u->code, r == 0 ? "-" : u->detail);
@@ -212,57 +175,20 @@ check(struct updater *u, const char *path)
 	return r == 0 && fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int
-set_option(struct updater *u, int opt, const char *value)
-{
-	uint32_t ms;
-
-	switch (opt) {
-	case 'c': u->conf_path = value; return 0;
-	case 'd': u->base_path = value; return 0;
-	case 'e': u->packaged_edgectl = value; return 0;
-	case 'k': u->keys_path = value; return 0;
-	case 'l': u->packaged = value; return 0;
-	case 'r': u->rundir = value; return 0;
-	case 'S': u->systemctl = value; return 0;
-	case 'u': return parse_u32(value, 1, UINT32_MAX - 1, &u->test_uid);
-	case 'f':
-	case 't':
-		if (parse_u32(value, 0, 600000, &ms) < 0)
-			return -EINVAL;
-		*(opt == 't' ? &u->start_ms : &u->flood_ms) = ms;
-		return 0;
-	default: return -EINVAL;
-	}
-}
-
 int
 main(int argc, char **argv)
 {
-	const char *release = NULL;
-	enum log_level level = LOG_LEVEL_INFO;
-	bool at_boot = false;
-	int opt, r = 0;
+	int r = updater_options(&self, "privupgrade", argc, argv);
 
-	while (r == 0 && (opt = getopt(argc, argv, "bvVn:c:d:e:f:k:l:r:S:t:u:")) != -1) {
-		switch (opt) {
-		case 'b': at_boot = true; break;
-		case 'n': release = optarg; break;
-		case 'v': level = LOG_LEVEL_DEBUG; break;
-		case 'V': return puts("privupgrade " EDGEWARD_VERSION) < 0;
-		default: r = set_option(&self, opt, optarg);
-		}
-	}
-	if (r < 0 || optind != argc) {
+	if (r < 0 || self.at_boot || self.begin) {
 		fputs(USAGE, stderr);
 		return 2;
 	}
-	log_init("privupgrade", level);
-	signal(SIGPIPE, SIG_IGN);
-	umask(022);
-	if (release != NULL)
-		return check(&self, release);
-	r = run(&self, at_boot);
+	if (r > 0)
+		return 0;
+	if (self.check != NULL)
+		return check(&self, self.check);
+	r = run(&self, argv);
 	if (r < 0)
 		fatal("%s: %s", self.base_path, strerror(-r));
 	return 0;

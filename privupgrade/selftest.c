@@ -1,23 +1,25 @@
 /*
  * The first time anything of the new release is run: as an ordinary user, for a moment, before it is in force.
  *
- * Who calls: stage.c. What is trusted: nothing of what the programs do; common/runprog.c bounds it. What this shows: that they can be loaded
+ * Who calls: trial.c. What is trusted: nothing of what the programs do; common/runprog.c bounds it. What this shows: that they can be loaded
  * and executed here (libraries, instructions), are what the manifest says, and accept this device's configuration. On error: refused.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/runprog.h"
-#include "privupgrade/privupgrade.h"
+#include "privupgrade/privtrial.h"
 
 #define SELFTEST_MS	15000
+#define NOGROUP		65534
 
 static int
 run_one(struct updater *u, const char *path, const char *name, const char *option, char *out, size_t size)
 {
 	const char *const argv[] = { path, option, NULL };
-	int r = run_program(argv, u->test_uid, u->test_uid, SELFTEST_MS, out, size);
+	int r = run_program(argv, u->test_uid, NOGROUP, SELFTEST_MS, out, size);
 
 	for (char *p = out; *p != '\0'; p++)
 		if (*p < 0x20 || *p > 0x7e)
@@ -31,12 +33,13 @@ run_one(struct updater *u, const char *path, const char *name, const char *optio
 }
 
 int
-self_test(struct updater *u, const char *dir, const struct manifest *m)
+self_test(struct updater *u, const struct manifest *m)
 {
 	static const char *const configured[] = { "connectd", "launcher" };	/* launcher -n is workerd -n */
-	char path[600], out[1024], want[128];
+	char dir[512], path[600], out[1024], want[128];
 	int r = 0;
 
+	snprintf(dir, sizeof(dir), "%s/releases/%" PRIu64, u->base_path, m->sequence);
 	for (unsigned i = 0; r == 0 && i < m->nfiles; i++) {
 		const char *name = m->files[i].name;
 

@@ -1,7 +1,7 @@
 /*
  * Copies a verified release into a directory of its own.
  *
- * Who calls: main.c, after verify_head(). What is trusted: the manifest. The release file itself may still be changed by whoever holds it
+ * Who calls: main.c, after verify_release(). What is trusted: the manifest, whose signature was verified. The release file itself may still be changed by whoever holds it
  * open, so what is hashed is what was read for the copy, and only the copy is ever used. On error: nothing but the directory SEQUENCE.new
  * is left, which is removed.
  */
@@ -12,13 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "privupgrade/privupgrade.h"
-#include "proto/release/machine.h"
 
 #define CHUNK		65536
 #define SPARE		((uint64_t)16 << 20)	/* must stay free */
@@ -52,32 +50,13 @@ copy_hashed(int from, uint64_t offset, uint64_t size, int to, EVP_MD_CTX *ctx, u
 	return EVP_DigestFinal_ex(ctx, hash, NULL) == 1 ? 0 : -EIO;
 }
 
-/* The same kind of program as we are. */
-static int
-check_program(struct updater *u, const struct release_file *f, const uint8_t *head)
-{
-	_cleanup_close_ int own = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	struct machine ours, theirs;
-	uint8_t buf[MACHINE_HEAD];
-	ssize_t n = own >= 0 ? pread(own, buf, sizeof(buf), 0) : -1;
-
-	if (n < 0 || machine_of(buf, (size_t)n, &ours) < 0)
-		return refuse(u, "io", "our own program cannot be read");
-	if (machine_of(head, f->size < MACHINE_HEAD ? (size_t)f->size : MACHINE_HEAD, &theirs) < 0)
-		return refuse(u, "bad-file", "%s is no program", f->name);
-	if (theirs.class != ours.class || theirs.data != ours.data || theirs.machine != ours.machine)
-		return refuse(u, "wrong-arch", "%s is for another machine (%s)", f->name, machine_arch(&theirs));
-	if (strcmp(theirs.interp, ours.interp) != 0)
-		return refuse(u, "wrong-arch", "%s wants another interpreter than this system's", f->name);
-	return 0;
-}
-
 /* Each file of the manifest, into dir (-1: checked only). A program can be executed only when its hash is known to be right. */
 static int
-copy_files(struct updater *u, int fd, const struct release *rel, int dir, EVP_MD_CTX *ctx)
+copy_files(struct updater *u, int fd, const struct release *rel, EVP_MD_CTX *ctx, int dir)
 {
 	uint64_t offset = rel->parts.signature_len + rel->parts.manifest_len;
 	uint8_t hash[RELEASE_HASH], head[MACHINE_HEAD] = { 0 };
+	struct fit fit;
 
 	for (unsigned i = 0; i < rel->manifest.nfiles; offset += rel->manifest.files[i++].size) {
 		const struct release_file *f = &rel->manifest.files[i];
@@ -86,8 +65,8 @@ copy_files(struct updater *u, int fd, const struct release *rel, int dir, EVP_MD
 
 		if (r == -ENODATA || (r == 0 && memcmp(hash, f->sha256, sizeof(hash)) != 0))
 			return refuse(u, "bad-file", "%s is not what the manifest says", f->name);
-		if (r == 0 && f->program)
-			r = check_program(u, f, head);
+		if (r == 0 && f->program && fit_program(&fit, f->name, head, f->size < MACHINE_HEAD ? (size_t)f->size : MACHINE_HEAD, &rel->ours) < 0)
+			return refuse(u, fit.code, "%s", fit.detail);
 		if (r == 0 && to >= 0 && (fchmod(to, f->program ? 0755 : 0644) < 0 || fsync(to) < 0))
 			r = -errno;
 		if (r < 0)
@@ -97,44 +76,25 @@ copy_files(struct updater *u, int fd, const struct release *rel, int dir, EVP_MD
 }
 
 int
-stage_check(struct updater *u, int fd, const struct release *release)
+stage_files(struct updater *u, int fd, const struct release *release, int dir)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	int r = ctx != NULL ? copy_files(u, fd, release, -1, ctx) : -ENOMEM;
+	int r = ctx != NULL ? copy_files(u, fd, release, ctx, dir) : -ENOMEM;
 
 	EVP_MD_CTX_free(ctx);
 	return r;
 }
 
 static int
-check_space(struct updater *u, uint64_t need)
-{
-	struct statvfs fs;
-	uint64_t avail;
-
-	if (fstatvfs(u->releases, &fs) < 0)
-		return -errno;
-	if (fs.f_bavail > fs.f_blocks)	/* seen with reserved blocks */
-		fs.f_bavail = 0;
-	if (__builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, &avail))
-		avail = UINT64_MAX;
-	return avail >= need + SPARE && fs.f_ffree != 0 ? 0 :
-	    refuse(u, "no-space", "%" PRIu64 " bytes are free, the release needs %" PRIu64, avail, need + SPARE);
-}
-
-static int
 fill(struct updater *u, int fd, const struct release *rel, const char *name)
 {
 	_cleanup_close_ int dir = -1;
-	EVP_MD_CTX *ctx;
 	int r;
 
 	if (mkdirat(u->releases, name, 0700) < 0)
 		return -errno;
 	dir = openat(u->releases, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	ctx = EVP_MD_CTX_new();
-	r = dir < 0 ? -errno : ctx == NULL ? -ENOMEM : copy_files(u, fd, rel, dir, ctx);
-	EVP_MD_CTX_free(ctx);
+	r = dir < 0 ? -errno : stage_files(u, fd, rel, dir);
 	if (r == 0)
 		r = fd_replace_file(dir, "manifest", rel->parts.manifest, rel->parts.manifest_len, 0644);
 	if (r == 0)
@@ -142,27 +102,35 @@ fill(struct updater *u, int fd, const struct release *rel, const char *name)
 	return r == 0 && fchmod(dir, 0755) < 0 ? -errno : r;
 }
 
+/* Never what runs: fit_release() saw to that. */
+int
+stage_forget(struct updater *u)
+{
+	char name[32], tmp[40];
+	int r;
+
+	snprintf(name, sizeof(name), "%" PRIu64, u->state.sequence);
+	snprintf(tmp, sizeof(tmp), "%s.new", name);
+	r = fd_remove_flat_dir(u->releases, tmp);
+	return r == 0 ? fd_remove_flat_dir(u->releases, name) : r;
+}
+
 int
 stage_release(struct updater *u, int fd, const struct release *release)
 {
-	char name[32], tmp[40], path[512];
-	int r = check_space(u, release->manifest.total);
+	char name[32], tmp[40];
+	uint64_t need = release->manifest.total + SPARE, avail = fd_free_space(u->releases);
+	int r = avail < need ? refuse(u, "no-space", "%" PRIu64 " bytes are free, the release needs %" PRIu64, avail, need) : 0;
 
 	snprintf(name, sizeof(name), "%" PRIu64, release->manifest.sequence);
 	snprintf(tmp, sizeof(tmp), "%s.new", name);
-	snprintf(path, sizeof(path), "%s/releases/%s", u->base_path, tmp);
 	if (r == 0)
-		r = release_remove(u, tmp);
+		r = stage_forget(u);
 	if (r == 0)
 		r = fill(u, fd, release, tmp);
-	if (r == 0)
-		r = self_test(u, path, &release->manifest);
-	/* One that failed before, or a downgrade to what was there once: never what runs, verify_order() saw to that. */
-	if (r == 0)
-		r = release_remove(u, name);
 	if (r == 0 && (renameat2(u->releases, tmp, u->releases, name, RENAME_NOREPLACE) < 0 || fsync(u->releases) < 0))
 		r = -errno;
 	if (r < 0)
-		release_remove(u, tmp);
+		fd_remove_flat_dir(u->releases, tmp);
 	return r;
 }

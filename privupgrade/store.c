@@ -1,44 +1,38 @@
 /*
- * What privupgrade remembers: state, history, tries, and the two links. Each file is replaced as a whole, so that after a power cut it is
+ * What an upgrade remembers: state, history, tries; and what the two links lead to. Each file is replaced as a whole, so that after a power cut it is
  * the old or the new one.
  *
- * Who calls: the other files of privupgrade. What is trusted: /var/lib/edgeward and below, except connectd/, belongs to root. On error:
+ * Who calls: every other file here. What is trusted: /var/lib/edgeward and below, except connectd/, belongs to root. On error:
  * -errno to the caller; a damaged file is set aside once and read as empty.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/monotime.h"
-#include "privupgrade/privupgrade.h"
+#include "privupgrade/core.h"
 #include "proto/release/lines.h"
-
-#define PROGRESS_MAX	8192
 
 void
 step(struct updater *u, const char *fmt, ...)
 {
 	_cleanup_close_ int fd = -1;
 	char line[256];
-	struct stat st;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	log_info("%s", line);
-	/* For edgectl's eyes only: nothing depends on it, so a failure is none. */
+	/* For edgectl's eyes only, anew for each request: nothing depends on it, so a failure is none. */
 	fd = openat(u->dir, "progress", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size < PROGRESS_MAX)
+	if (fd >= 0)
 		dprintf(fd, "%s\n", line);
 }
 
@@ -98,12 +92,9 @@ store_load(struct updater *u)
 	/* What an interruption left half-made. */
 	unlinkat(u->dir, "state.tmp", 0);
 	unlinkat(u->dir, "history.tmp", 0);
-	unlinkat(u->base, LINK_CURRENT ".new", 0);
-	unlinkat(u->base, LINK_UPDATER ".new", 0);
 	state = load(u, "state", parse_state);
 	history = load(u, "history", parse_history);
 	u->open = state == 1;
-	u->damaged = state == -EBADMSG;
 	return state < 0 && state != -EBADMSG ? state : history < 0 && history != -EBADMSG ? history : 0;
 }
 
@@ -151,6 +142,24 @@ store_record(struct updater *u, enum upgrade_outcome outcome, const char *code, 
 	return n < 0 ? n : fd_replace_file(u->dir, "history", buf, (size_t)n, 0600);
 }
 
+int
+store_fail(struct updater *u, int r)
+{
+	bool tried;
+	int e = 0;
+
+	if (r != -ECANCELED)
+		refuse(u, r == -ENOSPC || r == -EDQUOT ? "no-space" : "io", "%s", strerror(-r));
+	/* It was good enough to be staged. But what was damaged on its way, by whoever queued it maybe, is not that release, and a full disk is
+	 * not its fault, nor is it that the hub is an old one. */
+	tried = u->open && strcmp(u->code, "bad-file") != 0 && strcmp(u->code, "no-space") != 0 && strcmp(u->code, "protocol") != 0;
+	step(u, "refused (%s): %s", u->code, u->detail);
+	r = store_record(u, tried ? UPGRADE_OUT_FAILED : UPGRADE_OUT_REFUSED, u->code, u->detail);
+	if (u->open && (r == 0 || !tried))
+		e = store_end_state(u);
+	return r < 0 ? r : e;
+}
+
 void
 link_read(const struct updater *u, const char *name, char target[UPGRADE_LINK_SIZE])
 {
@@ -159,41 +168,18 @@ link_read(const struct updater *u, const char *name, char target[UPGRADE_LINK_SI
 	target[n < 0 ? 0 : n] = '\0';
 }
 
-int
-link_set(const struct updater *u, const char *name, const char *target)
-{
-	char now[UPGRADE_LINK_SIZE], tmp[32];
-
-	link_read(u, name, now);
-	if (strcmp(now, target) == 0)
-		return 0;
-	snprintf(tmp, sizeof(tmp), "%s.new", name);
-	if (unlinkat(u->base, tmp, 0) < 0 && errno != ENOENT)
-		return -errno;
-	if (symlinkat(target, u->base, tmp) < 0 || renameat(u->base, tmp, u->base, name) < 0)
-		return -errno;
-	return fsync(u->base) < 0 ? -errno : 0;
-}
-
 uint64_t
-target_sequence(const struct updater *u, const char *target, char version[RELEASE_VERSION_SIZE])
+target_sequence(const struct updater *u, const char *target)
 {
-	_cleanup_close_ int dir = openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int dir = -1;
 	_cleanup_free_ uint8_t *data = NULL;
-	static struct manifest m;
+	char version[RELEASE_VERSION_SIZE];
 	uint64_t sequence = 0;
 	size_t len;
 
-	snprintf(version, RELEASE_VERSION_SIZE, "-");
-	if (dir < 0)
-		return 0;
-	if (target[0] != '/') {
-		if (fd_read_file(dir, "manifest", RELEASE_HEAD_MAX, &data, &len) < 0 || manifest_parse(data, len, &m) < 0)
-			return 0;
-		snprintf(version, RELEASE_VERSION_SIZE, "%s", m.version);
-		return m.sequence;
-	}
-	if (fd_read_file(dir, "release", 128, &data, &len) == 0)
+	if (strncmp(target, "releases/", 9) == 0)
+		lines_number(target + 9, 1, RELEASE_SEQUENCE_MAX, &sequence);
+	else if ((dir = openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0 && fd_read_file(dir, "release", 128, &data, &len) == 0)
 		upgrade_packaged_parse(data, len, version, &sequence);
 	return sequence;
 }
@@ -210,53 +196,4 @@ target_complete(const struct updater *u, const char *target)
 			return false;
 	}
 	return true;
-}
-
-int
-release_remove(const struct updater *u, const char *name)
-{
-	int fd = openat(u->releases, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-
-	if (dir == NULL)
-		return errno == ENOENT ? 0 : -errno;
-	for (struct dirent *d; (d = readdir(dir)) != NULL; )
-		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-			unlinkat(dirfd(dir), d->d_name, 0);
-	closedir(dir);
-	return unlinkat(u->releases, name, AT_REMOVEDIR) < 0 ? -errno : 0;
-}
-
-static bool
-in_use(const struct updater *u, const char *name)
-{
-	char target[UPGRADE_LINK_SIZE], ours[64];
-	uint64_t sequence;
-
-	for (int i = 0; i < 2; i++) {
-		link_read(u, i == 0 ? LINK_CURRENT : LINK_UPDATER, target);
-		if (strncmp(target, "releases/", 9) == 0 && strcmp(target + 9, name) == 0)
-			return true;
-	}
-	snprintf(ours, sizeof(ours), "%" PRIu64, u->state.sequence);
-	if (u->open && (strcmp(name, ours) == 0 || (strncmp(u->state.from, "releases/", 9) == 0 && strcmp(u->state.from + 9, name) == 0)))
-		return true;
-	/* Whatever else an administrator put there is not ours. */
-	snprintf(ours, sizeof(ours), "%.*s", (int)strcspn(name, "."), name);
-	return lines_number(ours, 1, RELEASE_SEQUENCE_MAX, &sequence) < 0 ||
-	    (strcmp(name, ours) != 0 && strcmp(name + strlen(ours), ".new") != 0);
-}
-
-void
-releases_prune(const struct updater *u)
-{
-	int fd = openat(u->releases, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-
-	if (dir == NULL)
-		return;
-	for (struct dirent *d; (d = readdir(dir)) != NULL; )
-		if (d->d_name[0] != '.' && !in_use(u, d->d_name) && release_remove(u, d->d_name) < 0)
-			log_warn("releases/%.64s cannot be removed: %s", d->d_name, strerror(errno));
-	closedir(dir);
 }

@@ -7,21 +7,23 @@
  *	COMMIT   decided for it                          interrupted: finished
  *
  * The phase is on disk before what it names is done, so that whoever comes next (edgeward-upgrade-boot.service after a power cut) knows.
- * `updater`, the link that says which privupgrade runs, changes in COMMIT alone: the old updater judges the new release.
+ * `updater`, the link that says whose privupgrade and privtrial run, changes in COMMIT alone: the old updater judges the new release.
  *
- * Who calls: main.c. What is trusted: the state file, which root wrote. On error: back, when that can be done.
+ * Who calls: privtrial.c. What is trusted: the state file, which root wrote. On error: back, when that can be done.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/fdutil.h"
 #include "common/log.h"
 #include "common/monotime.h"
-#include "privupgrade/privupgrade.h"
+#include "privupgrade/privtrial.h"
 
 #define TRIAL_ENTRIES	3
 #define POLL_MS		500
@@ -32,28 +34,16 @@ new_target(const struct updater *u, char target[UPGRADE_LINK_SIZE])
 	snprintf(target, UPGRADE_LINK_SIZE, "releases/%" PRIu64, u->state.sequence);
 }
 
-/* Process pid runs this program of target. */
-static bool
-runs(const struct updater *u, uint64_t pid, const char *target, const char *name)
-{
-	struct stat exe, file;
-	char proc[40], path[600];
-
-	snprintf(proc, sizeof(proc), "/proc/%" PRIu64 "/exe", pid);
-	snprintf(path, sizeof(path), "%s%s%s/%s", target[0] == '/' ? "" : u->base_path, target[0] == '/' ? "" : "/", target, name);
-	return pid != 0 && stat(proc, &exe) == 0 && stat(path, &file) == 0 && exe.st_dev == file.st_dev && exe.st_ino == file.st_ino;
-}
-
 /* Everything the judge wants to know. */
 static void
 look(struct updater *u, const struct judge *j, const char *target, struct upgrade_probe *probe, struct judge_facts *f)
 {
 	*f = (struct judge_facts){ .cancelled = unlinkat(u->dir, "cancel", 0) == 0, .probe = probe };
 	f->units_known = units_look(u, f->units) == 0;
-	units_probe(u, target, probe);
-	f->units[JUDGE_PRIVHELPER].runs_new = runs(u, f->units[JUDGE_PRIVHELPER].pid, target, "privhelper");
-	f->units[JUDGE_CONNECTD].runs_new = runs(u, f->units[JUDGE_CONNECTD].pid, target, "connectd");
-	f->units[JUDGE_WORKERD].runs_new = runs(u, probe->work_pid, target, "workerd");
+	probe_daemons(u, target, probe);
+	f->units[JUDGE_PRIVHELPER].runs_new = unit_runs(u, f->units[JUDGE_PRIVHELPER].pid, target, "privhelper");
+	f->units[JUDGE_CONNECTD].runs_new = unit_runs(u, f->units[JUDGE_CONNECTD].pid, target, "connectd");
+	f->units[JUDGE_WORKERD].runs_new = unit_runs(u, probe->work_pid, target, "workerd");
 	for (unsigned i = 0; i < j->work.nwork; i++)
 		f->work_alive[i] = j->work.work[i].pid != 0 && kill((pid_t)j->work.work[i].pid, 0) == 0;
 }
@@ -95,7 +85,7 @@ commit(struct updater *u)
 
 	new_target(u, target);
 	if (r == 0)
-		r = link_set(u, LINK_UPDATER, target);
+		r = fd_replace_link(u->base, LINK_UPDATER, target);
 	if (r == 0)
 		r = store_record(u, UPGRADE_OUT_DONE, "ok", "installed");
 	if (r == 0)
@@ -138,9 +128,9 @@ back(struct updater *u, bool restart)
 
 	step(u, "back to %s: %s", to, u->state.detail);
 	/* On a full disk the phase stays TRIAL; with `current` switched that means "forgotten" to whoever comes next. */
-	r = link_set(u, LINK_CURRENT, to);
+	r = fd_replace_link(u->base, LINK_CURRENT, to);
 	if (r == 0 && restart) {
-		units_probe(u, to, &probe);
+		probe_daemons(u, to, &probe);
 		units_restart(u, probe.work_up && probe.active > 0);
 		well = old_is_back(u, to, session);
 		if (!well)
@@ -164,13 +154,43 @@ decide_back(struct updater *u, bool restart)
 	return back(u, restart);
 }
 
-static int
-forget(struct updater *u)
+/* A pid that workerd tells and that is no workload is nobody whose end could be held against the release. */
+static void
+only_real_work(struct upgrade_probe *work, uint64_t launcher)
 {
-	int r = store_record(u, UPGRADE_OUT_FAILED, "interrupted", "it was interrupted before it was in force");
+	for (unsigned i = 0; i < work->nwork; i++)
+		if (!unit_has_work(work->work[i].pid, launcher))
+			work->work[i].pid = 0;
+}
 
+/* Before it is in force: does its oldest hub protocol fit the session's, can its programs be run here? */
+static int
+try_out(struct updater *u, const char *target, uint64_t protocol)
+{
+	_cleanup_close_ int dir = openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_free_ uint8_t *data = NULL;
+	static struct manifest m;
+	struct fit fit;
+	size_t len;
+	int r = fd_read_file(dir, "manifest", RELEASE_HEAD_MAX, &data, &len);
+
+	r = r == 0 ? manifest_parse(data, len, &m) : r;
+	if (r < 0)
+		return r;
+	if (u->state.source == UPGRADE_HUB && fit_protocol(&fit, &m, protocol) < 0)
+		return refuse(u, fit.code, "%s", fit.detail);
+	r = self_test(u, &m);
 	if (r == 0)
-		r = store_end_state(u);
+		step(u, "self-test passed");
+	return r;
+}
+
+/* What stands in releases/ and was never in force is not needed any more. */
+static int
+give_up(struct updater *u, int error)
+{
+	int r = store_fail(u, error);
+
 	releases_prune(u);
 	return r;
 }
@@ -184,20 +204,24 @@ trial_begin(struct updater *u)
 	int r = units_look(u, units);
 
 	if (r < 0)
-		return refuse(u, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r));
-	units_probe(u, u->state.from, &work);
+		return give_up(u, refuse(u, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r)));
+	new_target(u, target);
+	probe_daemons(u, u->state.from, &work);
+	r = try_out(u, target, work.protocol);
+	if (r < 0)
+		return give_up(u, r);
+	only_real_work(&work, units[JUDGE_WORKERD].pid);
 	u->state.units = 0;
 	for (unsigned i = 0; i < JUDGE_UNITS; i++)
 		u->state.units |= units[i].active ? 1u << i : 0;
 	u->state.connected = units[JUDGE_CONNECTD].active && work.connected;
 	snprintf(u->state.peer, sizeof(u->state.peer), "%s", work.peer);
 	u->state.entries = 1;
-	new_target(u, target);
 	r = store_save_state(u, UPGRADE_TRIAL);
 	if (r == 0)
-		r = link_set(u, LINK_CURRENT, target);
+		r = fd_replace_link(u->base, LINK_CURRENT, target);
 	if (r < 0)
-		return r;
+		return give_up(u, r);
 	if (u->state.units == 0)
 		return commit(u);	/* nothing runs that could be judged */
 	step(u, "on trial: %s, %" PRIu64 " s to settle", u->state.version, u->state.settle);
@@ -209,7 +233,7 @@ trial_begin(struct updater *u)
 }
 
 static int
-resume_trial(struct updater *u, bool at_boot)
+resume_trial(struct updater *u)
 {
 	static struct upgrade_probe probe;
 	static const struct judge none;
@@ -220,7 +244,7 @@ resume_trial(struct updater *u, bool at_boot)
 	new_target(u, target);
 	link_read(u, LINK_CURRENT, now);
 	if (strcmp(now, target) != 0)
-		return forget(u);
+		return give_up(u, refuse(u, "interrupted", "it was interrupted before it was in force"));
 	u->state.entries++;
 	if (u->state.entries > TRIAL_ENTRIES)
 		r = refuse(u, "interrupted", "its trial was interrupted %d times", TRIAL_ENTRIES);
@@ -228,8 +252,8 @@ resume_trial(struct updater *u, bool at_boot)
 		r = refuse(u, "incomplete", "the release is not complete");
 	else if (store_save_state(u, UPGRADE_TRIAL) < 0)
 		r = refuse(u, "io", "the state cannot be written");
-	if (r < 0 || at_boot)
-		return r < 0 ? decide_back(u, !at_boot) : 0;
+	if (r < 0 || u->at_boot)
+		return r < 0 ? decide_back(u, !u->at_boot) : 0;
 	if (u->state.units == 0)
 		return commit(u);
 	/* The units may not have been restarted yet. */
@@ -240,35 +264,14 @@ resume_trial(struct updater *u, bool at_boot)
 }
 
 int
-trial_resume(struct updater *u, bool at_boot)
+trial_resume(struct updater *u)
 {
 	step(u, "sequence %" PRIu64 " was interrupted in phase %s", u->state.sequence, upgrade_phase_name(u->state.phase));
 	switch (u->state.phase) {
-	case UPGRADE_STAGING: return forget(u);
-	case UPGRADE_TRIAL: return resume_trial(u, at_boot);
-	case UPGRADE_BACK: return back(u, !at_boot);
+	case UPGRADE_STAGING: return 0;	/* privupgrade's */
+	case UPGRADE_TRIAL: return resume_trial(u);
+	case UPGRADE_BACK: return back(u, !u->at_boot);
 	case UPGRADE_COMMIT: return commit(u);
 	}
 	return -EINVAL;
-}
-
-int
-trial_settle_links(struct updater *u)
-{
-	char current[UPGRADE_LINK_SIZE], updater[UPGRADE_LINK_SIZE], version[RELEASE_VERSION_SIZE];
-	uint64_t packaged = target_sequence(u, u->packaged, version);
-	int r;
-
-	link_read(u, LINK_CURRENT, current);
-	link_read(u, LINK_UPDATER, updater);
-	if (!target_complete(u, current) || (strcmp(current, u->packaged) != 0 && target_sequence(u, current, version) <= packaged)) {
-		if (current[0] != '\0')
-			log_warn("the packaged release, sequence %" PRIu64 ", takes over from %s", packaged, current);
-		snprintf(current, sizeof(current), "%s", u->packaged);
-		updater[0] = '\0';
-	}
-	r = link_set(u, LINK_CURRENT, current);
-	if (r == 0 && !target_complete(u, updater))
-		r = link_set(u, LINK_UPDATER, current);
-	return r;
 }

@@ -1,59 +1,36 @@
 /*
- * The service manager by way of systemctl(1), and the daemons by way of edgectl(8).
+ * The service manager by way of systemctl(1), and what /proc tells of a process.
  *
- * Who calls: trial.c. What is trusted: systemctl. What the daemons say of themselves is asked by an edgectl of their own release, run as
- * an ordinary user in the socket's group, so that root parses a few lines and no records. On error: it counts as not healthy.
+ * Who calls: trial.c. What is trusted: systemctl and the kernel. On error: it counts as not healthy.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "common/parse.h"
+#include "common/cleanup.h"
 #include "common/runprog.h"
-#include "privupgrade/privupgrade.h"
+#include "privupgrade/privtrial.h"
 
 #define SYSTEMCTL_MS	30000
-#define PROBE_MS	5000
 
 static const char *const names[JUDGE_UNITS] = { [JUDGE_PRIVHELPER] = "edgeward-privhelper.service", [JUDGE_CONNECTD] = "edgeward-connectd.service",
 	[JUDGE_WORKERD] = "edgeward-workerd.service" };
-
-static void
-set_property(struct judge_unit_facts *info, const char *line)
-{
-	if (strncmp(line, "ActiveState=", 12) == 0) {
-		info->failed = strcmp(line + 12, "failed") == 0;
-		info->active = !info->failed && strcmp(line + 12, "inactive") != 0 && strcmp(line + 12, "deactivating") != 0;
-	} else if (strncmp(line, "MainPID=", 8) == 0) {
-		parse_u64(line + 8, 0, INT32_MAX, &info->pid);
-	} else if (strncmp(line, "NRestarts=", 10) == 0) {
-		parse_u64(line + 10, 0, UINT32_MAX, &info->restarts);
-	}
-}
 
 int
 units_look(struct updater *u, struct judge_unit_facts units[JUDGE_UNITS])
 {
 	const char *const argv[] = { u->systemctl, "show", "-p", "ActiveState,MainPID,NRestarts", names[0], names[1], names[2], NULL };
-	char out[1024], *line = out;
+	char out[1024];
 	int r = run_program(argv, 0, 0, SYSTEMCTL_MS, out, sizeof(out));
 
-	memset(units, 0, JUDGE_UNITS * sizeof(units[0]));
 	if (r != 0)
-		return r < 0 ? r : -EIO;
-	for (unsigned i = 0; i < JUDGE_UNITS && line != NULL; ) {	/* one block for each, an empty line between */
-		char *next = strchr(line, '\n');
-
-		if (next != NULL)
-			*next++ = '\0';
-		if (line[0] == '\0')
-			i++;
-		else
-			set_property(&units[i], line);
-		line = next;
-	}
-	return 0;
+		out[0] = '\0';
+	judge_read_units(out, units);
+	return r > 0 ? -EIO : r;
 }
 
 static int
@@ -65,7 +42,7 @@ order(struct updater *u, const char *what, const char *unit)
 
 	if (r != 0)
 		step(u, "systemctl %s %s failed: %.100s", what, unit, r < 0 ? strerror(-r) : out);
-	return r < 0 ? r : r > 0 ? -EIO : 0;
+	return r > 0 ? -EIO : r;
 }
 
 int
@@ -82,20 +59,37 @@ units_restart(struct updater *u, bool keep_work)
 	return r;
 }
 
-void
-units_probe(struct updater *u, const char *target, struct upgrade_probe *ret_probe)
+bool
+unit_runs(const struct updater *u, uint64_t pid, const char *target, const char *name)
 {
-	static char out[UPGRADE_RECORD_MAX];
-	char edgectl[600], sock[300];
-	const char *const argv[] = { edgectl, "-r", u->rundir, "probe", u->open ? u->state.peer : "-", NULL };
-	struct stat st;
+	struct stat exe, file;
+	char proc[40], path[600];
 
-	*ret_probe = (struct upgrade_probe){ .cause = "no-probe", .peer = "-" };
-	snprintf(sock, sizeof(sock), "%s/connectd.sock", u->rundir);
-	if (target[0] == '/')
-		snprintf(edgectl, sizeof(edgectl), "%s", u->packaged_edgectl);
-	else
-		snprintf(edgectl, sizeof(edgectl), "%s/%s/edgectl", u->base_path, target);
-	if (stat(sock, &st) == 0 && run_program(argv, u->test_uid, st.st_gid, PROBE_MS, out, sizeof(out)) == 0)
-		upgrade_probe_parse(out, strlen(out), ret_probe);
+	snprintf(proc, sizeof(proc), "/proc/%" PRIu64 "/exe", pid);
+	snprintf(path, sizeof(path), "%s%s%s/%s", target[0] == '/' ? "" : u->base_path, target[0] == '/' ? "" : "/", target, name);
+	return pid != 0 && stat(proc, &exe) == 0 && stat(path, &file) == 0 && exe.st_dev == file.st_dev && exe.st_ino == file.st_ino;
+}
+
+/* "" when there is no such process. */
+static void
+read_cgroup(uint64_t pid, char *text, size_t size)
+{
+	char path[40];
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu64 "/cgroup", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, size - 1);
+	text[n < 0 ? 0 : n] = '\0';
+}
+
+bool
+unit_has_work(uint64_t pid, uint64_t launcher)
+{
+	char work[2048], own[2048];
+
+	read_cgroup(pid, work, sizeof(work));
+	read_cgroup(launcher, own, sizeof(own));
+	return judge_is_work(work, own);
 }

@@ -1,5 +1,5 @@
 /*
- * Is this release signed by a key of this device, and meant for it?
+ * Is this release signed by a key of this device, and meant for it? proto/release/fit.c decides the second.
  *
  * Who calls: main.c. What is trusted: the public keys in /etc/edgeward/keys and upgrade.conf, as long as root alone can write them; nothing
  * of the release before its signature was verified. On error: the reason is kept and nothing is touched.
@@ -7,10 +7,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -18,19 +17,22 @@
 #include "common/log.h"
 #include "common/monotime.h"
 #include "privupgrade/privupgrade.h"
-#include "proto/release/machine.h"
 #include "proto/release/signify.h"
 #include "version.h"
 
 #define KEYS_MAX	32
 
-/* Root's, and writable by nobody else. */
-static bool
-is_roots(int fd, mode_t type)
+int
+verify_conf(struct updater *u, struct upgrade_conf *ret_conf)
 {
-	struct stat st;
+	_cleanup_free_ uint8_t *data = NULL;
+	size_t len;
+	int r = fd_read_own_file(AT_FDCWD, u->conf_path, 1024, &data, &len);
 
-	return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == type && (st.st_uid == 0 || st.st_uid == geteuid()) && (st.st_mode & 022) == 0;
+	*ret_conf = (struct upgrade_conf){ .channel = "stable", .settle = 60, .settle_max = UPGRADE_SETTLE_MAX, .settle_min = UPGRADE_SETTLE_MIN };
+	if (r == 0 && upgrade_conf_parse(data, len, ret_conf) < 0)
+		return refuse(u, "bad-conf", "%s cannot be understood, see privupgrade(8)", u->conf_path);
+	return r == 0 || r == -ENOENT ? 0 : refuse(u, "bad-conf", "%s must be a file that root alone can write", u->conf_path);
 }
 
 static bool
@@ -49,44 +51,40 @@ verify_with(const struct signify_key *key, const struct signify_sig *sig, const 
 static int
 read_key(int dir, const char *name, struct signify_key *ret_key)
 {
-	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	char buf[SIGNIFY_FILE_MAX];
-	ssize_t n = fd >= 0 && is_roots(fd, S_IFREG) ? pread(fd, buf, sizeof(buf), 0) : -1;
+	_cleanup_free_ uint8_t *data = NULL;
+	size_t len;
+	int r = fd_read_own_file(dir, name, SIGNIFY_FILE_MAX, &data, &len);
 
-	return n < 0 ? -EPERM : signify_key_parse(buf, (size_t)n, ret_key);
+	return r < 0 ? r : signify_key_parse(data, len, ret_key);
 }
 
 /* Any key that is there counts, so that two are valid while one replaces the other. */
 static int
 verify_signature(struct updater *u, const struct release_head *head)
 {
-	int fd = open(u->keys_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd >= 0 && is_roots(fd, S_IFDIR) ? fdopendir(fd) : NULL;
+	int fd = fd_open_own_dir(u->keys_path, ".", 0755);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct signify_sig sig;
 	struct signify_key key;
 	unsigned keys = 0;
-	bool known = false, good = false;
+	bool readable = signify_sig_parse(head->signature, head->signature_len, &sig) == 0, known = false, good = false;
 
 	if (dir == NULL)
 		return refuse(u, "no-key", "%s must be a directory that root alone can write", u->keys_path);
-	if (signify_sig_parse(head->signature, head->signature_len, &sig) == 0) {
-		for (struct dirent *d; !good && keys < KEYS_MAX && (d = readdir(dir)) != NULL; ) {
-			const char *dot = strrchr(d->d_name, '.');
+	for (struct dirent *d; !good && keys < KEYS_MAX && (d = readdir(dir)) != NULL; ) {
+		const char *dot = strrchr(d->d_name, '.');
 
-			if (dot == NULL || strcmp(dot, ".pub") != 0)
-				continue;
-			if (read_key(dirfd(dir), d->d_name, &key) < 0) {
-				log_warn("%s/%.64s is not a key that root alone can write: ignored", u->keys_path, d->d_name);
-				continue;
-			}
-			keys++;
-			if (memcmp(key.keynum, sig.keynum, sizeof(key.keynum)) != 0)
-				continue;
-			known = true;
-			good = verify_with(&key, &sig, head->manifest, head->manifest_len);
+		if (dot == NULL || strcmp(dot, ".pub") != 0)
+			continue;
+		if (read_key(fd, d->d_name, &key) < 0) {
+			log_warn("%s/%.64s is not a key that root alone can write: ignored", u->keys_path, d->d_name);
+			continue;
 		}
-	} else {
-		keys = 1;
+		keys++;
+		if (!readable || memcmp(key.keynum, sig.keynum, sizeof(key.keynum)) != 0)
+			continue;
+		known = true;
+		good = verify_with(&key, &sig, head->manifest, head->manifest_len);
 	}
 	closedir(dir);
 	if (good)
@@ -95,42 +93,22 @@ verify_signature(struct updater *u, const struct release_head *head)
 	    refuse(u, "bad-signature", known ? "the signature does not fit" : "it is not signed by a key of this device");
 }
 
-/* The name of the architecture we are built for, from our own ELF header. */
-static const char *
-own_arch(void)
+static int
+read_machine(struct updater *u, struct machine *ret_machine)
 {
 	_cleanup_close_ int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	static uint8_t head[MACHINE_HEAD];
 	ssize_t n = fd >= 0 ? pread(fd, head, sizeof(head), 0) : -1;
-	struct machine kind;
 
-	return n >= 0 && machine_of(head, (size_t)n, &kind) == 0 ? machine_arch(&kind) : "unknown";
-}
-
-static int
-verify_manifest(struct updater *u, uint64_t size, const struct release *rel)
-{
-	const struct manifest *m = &rel->manifest;
-	int64_t now = monotime_wall_ns() / 1000000000;
-
-	if (rel->parts.signature_len + rel->parts.manifest_len + m->total != size)
-		return refuse(u, "bad-size", "the release has %" PRIu64 " bytes, its manifest says %" PRIu64, size,
-		    (uint64_t)(rel->parts.signature_len + rel->parts.manifest_len) + m->total);
-	if (strcmp(m->arch, own_arch()) != 0)
-		return refuse(u, "wrong-arch", "it is for %s, this device is %s", m->arch, own_arch());
-	if (strcmp(m->channel, u->conf.channel) != 0)
-		return refuse(u, "wrong-channel", "it is of channel %s, this device is on %s", m->channel, u->conf.channel);
-	/* A clock before our own build is wrong, so time is at least that. */
-	if (m->expires <= (now > EDGEWARD_BUILD_EPOCH ? now : EDGEWARD_BUILD_EPOCH))
-		return refuse(u, "expired", "it was to be installed before a day that has passed");
-	return 0;
+	return n >= 0 && machine_of(head, (size_t)n, ret_machine) == 0 ? 0 : refuse(u, "io", "our own program cannot be read");
 }
 
 int
-verify_head(struct updater *u, int fd, uint64_t size, struct release *ret_release)
+verify_release(struct updater *u, int fd, struct fit *fit, const struct upgrade_conf *conf, struct release *ret_release)
 {
 	static uint8_t head[RELEASE_HEAD_MAX];
 	struct release rel = { .head = head };
+	int64_t now = monotime_wall_ns() / 1000000000;
 	ssize_t n = pread(fd, head, sizeof(head), 0);
 	int r;
 
@@ -143,26 +121,13 @@ verify_head(struct updater *u, int fd, uint64_t size, struct release *ret_releas
 		return r;
 	if (manifest_parse(rel.parts.manifest, rel.parts.manifest_len, &rel.manifest) < 0)
 		return refuse(u, "bad-manifest", "it is signed, but its manifest is not one we know");
+	r = read_machine(u, &rel.ours);
+	if (r < 0)
+		return r;
 	*ret_release = rel;
-	return verify_manifest(u, size, &rel);
-}
-
-int
-verify_order(struct updater *u, const struct release *release, const struct inbox *inbox, uint64_t from, uint64_t protocol)
-{
-	const struct manifest *m = &release->manifest;
-	bool operator = inbox->source == UPGRADE_OPERATOR;
-
-	if (inbox->request.sequence != m->sequence)
-		return refuse(u, "other-release", "the request is for sequence %" PRIu64 ", the release is %" PRIu64,
-		    inbox->request.sequence, m->sequence);
-	if (m->sequence == from)
-		return refuse(u, "already-current", "sequence %" PRIu64 " is what runs", from);
-	if (m->sequence < from && !inbox->request.downgrade)
-		return refuse(u, "old-sequence", "sequence %" PRIu64 " is lower than %" PRIu64 ", which runs", m->sequence, from);
-	if (!operator && upgrade_history_tries(&u->history, m->sequence) >= UPGRADE_TRIES)
-		return refuse(u, "marked-bad", "sequence %" PRIu64 " has failed here before", m->sequence);
-	if (!operator && protocol != 0 && protocol < m->protocol)
-		return refuse(u, "protocol", "the hub speaks protocol %" PRIu64 ", the release needs %" PRIu64, protocol, m->protocol);
-	return 0;
+	fit->arch = machine_arch(&rel.ours);
+	fit->channel = conf->channel;
+	/* A clock before our own build is wrong, so time is at least that. */
+	fit->now = now > EDGEWARD_BUILD_EPOCH ? now : EDGEWARD_BUILD_EPOCH;
+	return fit_release(fit, &rel.parts, &rel.manifest) < 0 ? refuse(u, fit->code, "%s", fit->detail) : 0;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/release/lines.h"
+
 #define WORKERD_DEATHS	3	/* of workerd under one launcher, which starts it again itself */
 #define REACHED_STARTS	4	/* start times for which the hub's address may answer without a session */
 
@@ -134,4 +136,62 @@ judge_look(struct judge *j, const struct judge_facts *f)
 	if (lost != NULL)
 		return bad(j, "lost-work", "workload %s was not taken over", lost);
 	return f->now_ms >= j->settle_ms ? look_at_hub(j, f) : JUDGE_GO_ON;
+}
+
+static void
+set_property(struct judge_unit_facts *info, const char *line)
+{
+	if (strncmp(line, "ActiveState=", 12) == 0) {
+		info->failed = strcmp(line + 12, "failed") == 0;
+		info->active = !info->failed && strcmp(line + 12, "inactive") != 0 && strcmp(line + 12, "deactivating") != 0;
+	} else if (strncmp(line, "MainPID=", 8) == 0) {
+		lines_number(line + 8, 0, INT32_MAX, &info->pid);
+	} else if (strncmp(line, "NRestarts=", 10) == 0) {
+		lines_number(line + 10, 0, UINT32_MAX, &info->restarts);
+	}
+}
+
+void
+judge_read_units(char *text, struct judge_unit_facts units[JUDGE_UNITS])
+{
+	char *line = text;
+
+	memset(units, 0, JUDGE_UNITS * sizeof(units[0]));
+	for (unsigned i = 0; i < JUDGE_UNITS && line != NULL; ) {
+		char *next = strchr(line, '\n');
+
+		if (next != NULL)
+			*next++ = '\0';
+		if (line[0] == '\0')
+			i++;
+		else
+			set_property(&units[i], line);
+		line = next;
+	}
+}
+
+/* The path in the line of the unified hierarchy, without its newline; NULL. */
+static const char *
+unified(const char *cgroup, size_t *ret_len)
+{
+	const char *p = strncmp(cgroup, "0::/", 4) == 0 ? cgroup : strstr(cgroup, "\n0::/");
+
+	if (p == NULL)
+		return NULL;
+	p = strchr(p, '/');
+	*ret_len = strcspn(p, "\n");
+	return p;
+}
+
+bool
+judge_is_work(const char *cgroup, const char *launcher)
+{
+	size_t len, own_len;
+	const char *path = unified(cgroup, &len), *own = unified(launcher, &own_len);
+
+	if (path == NULL || own == NULL)
+		return path == own;	/* one of them has ended, or there is no such hierarchy */
+	while (own_len > 0 && own[own_len - 1] != '/')
+		own_len--;
+	return len >= own_len && memcmp(path, own, own_len) == 0;
 }

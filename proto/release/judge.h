@@ -55,4 +55,14 @@ void judge_init(struct judge *j, const struct upgrade_state *state, int64_t star
 
 enum judge_verdict judge_look(struct judge *j, const struct judge_facts *facts);
 
+/* What `systemctl show -p ActiveState,MainPID,NRestarts` says of the three units in the order of enum judge_unit: a block each, an empty line
+ * between. text is changed; what it does not tell is zero. */
+void judge_read_units(char *text, struct judge_unit_facts units[JUDGE_UNITS]);
+
+/*
+ * Is a process one of the workloads, which live beside the launcher in the cgroup of its unit? Both are what /proc/PID/cgroup says. Where there is
+ * no unified hierarchy, nobody can tell: true.
+ */
+bool judge_is_work(const char *cgroup, const char *launcher);
+
 #endif

@@ -8,7 +8,8 @@
 
 #define SIGNATURE_MAX	1024u
 
-const char *const release_required[] = { "connectd", "workerd", "launcher", "privhelper", "privupgrade", "privaccount", "edgectl", NULL };
+const char *const release_required[] = { "connectd", "workerd", "launcher", "privhelper", "privupgrade", "privtrial", "privaccount", "edgectl",
+	NULL };
 
 /* first is one of a-z, 0-9 (and A-Z with upper); the rest of these and more. */
 static bool

@@ -263,6 +263,37 @@ upgrade_history_tries(const struct upgrade_history *h, uint64_t sequence)
 	return n;
 }
 
+uint64_t
+upgrade_history_floor(const struct upgrade_history *h)
+{
+	uint64_t floor = 0;
+
+	for (unsigned i = 0; i < h->n; i++)
+		if (h->entries[i].outcome == UPGRADE_OUT_DONE)
+			floor = h->entries[i].to;
+	return floor;
+}
+
+unsigned
+upgrade_history_refusals(const struct upgrade_history *h)
+{
+	unsigned n = 0;
+
+	while (n < h->n && h->entries[h->n - 1 - n].source == UPGRADE_HUB && h->entries[h->n - 1 - n].outcome == UPGRADE_OUT_REFUSED)
+		n++;
+	return n;
+}
+
+uint64_t
+upgrade_settle(const struct upgrade_conf *conf, enum upgrade_source source, uint64_t settle)
+{
+	if (settle == 0)
+		settle = conf->settle;
+	else if (source == UPGRADE_HUB && settle < conf->settle_min)
+		settle = conf->settle_min;
+	return settle < conf->settle_max ? settle : conf->settle_max;
+}
+
 int
 upgrade_packaged_parse(const void *data, size_t len, char version[RELEASE_VERSION_SIZE], uint64_t *ret_sequence)
 {
@@ -285,13 +316,16 @@ upgrade_packaged_parse(const void *data, size_t len, char version[RELEASE_VERSIO
 int
 upgrade_conf_parse(const void *data, size_t len, struct upgrade_conf *ret)
 {
-	struct upgrade_conf c = { 0 };
+	struct upgrade_conf c = { .settle_min = UPGRADE_SETTLE_MIN };
+	char min[8];
 	struct lines l;
 
 	lines_init(&l, data, len);
 	lines_need(&l, "channel", c.channel, sizeof(c.channel));
 	lines_need_u64(&l, "settle", 0, UPGRADE_SETTLE_MAX, &c.settle);
 	lines_need_u64(&l, "settle-max", 0, UPGRADE_SETTLE_MAX, &c.settle_max);
+	if (lines_take(&l, "settle-min", min, sizeof(min)))	/* came later, so it may be missing */
+		l.err = lines_number(min, 1, UPGRADE_SETTLE_MAX, &c.settle_min);
 	if (lines_done(&l) < 0 || !release_word_ok(c.channel))
 		return -EBADMSG;
 	*ret = c;

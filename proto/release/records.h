@@ -19,6 +19,7 @@
 #define UPGRADE_TRIES		3u	/* of one release; then it is bad */
 #define UPGRADE_PEER_SIZE	64	/* "192.0.2.1:443", "[2001:db8::1]:443", "-" */
 #define UPGRADE_SETTLE_MAX	600u	/* seconds */
+#define UPGRADE_SETTLE_MIN	10u	/* unless upgrade.conf says otherwise */
 #define UPGRADE_HISTORY_MAX	32u
 
 /* Who asked: told by the place a request was found in, never by what it says. */
@@ -78,6 +79,7 @@ struct upgrade_history {
 struct upgrade_conf {			/* /etc/edgeward/upgrade.conf */
 	char channel[RELEASE_WORD_SIZE];
 	uint64_t settle, settle_max;	/* seconds */
+	uint64_t settle_min;		/* a hub cannot ask for less; an operator may */
 };
 
 #define UPGRADE_WORK_MAX	64u
@@ -123,6 +125,16 @@ void upgrade_history_add(struct upgrade_history *h, const struct upgrade_entry *
 
 /* How often this release was tried without success since it last had any; one that was rolled back counts as UPGRADE_TRIES. */
 uint64_t upgrade_history_tries(const struct upgrade_history *h, uint64_t sequence);
+
+/* The sequence that was last installed with success, 0 = none. */
+uint64_t upgrade_history_floor(const struct upgrade_history *h);
+
+/* How many of the hub's requests were refused one after the other, up to now. */
+unsigned upgrade_history_refusals(const struct upgrade_history *h);
+
+/* What a request's time to settle comes to on this device: settle 0 = the device's own; a hub gets at least settle_min, nobody more than
+ * settle_max. */
+uint64_t upgrade_settle(const struct upgrade_conf *conf, enum upgrade_source source, uint64_t settle);
 
 /* The one line "VERSION SEQUENCE" beside a packaged release. */
 int upgrade_packaged_parse(const void *data, size_t len, char version[RELEASE_VERSION_SIZE], uint64_t *ret_sequence);

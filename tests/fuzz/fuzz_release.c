@@ -1,8 +1,10 @@
-/* What privupgrade parses as root: the first byte chooses the parser. What is taken must be within its bounds, and be read back the same. */
+/* What privupgrade and privtrial parse as root: the first byte chooses the parser. What is taken must be within its bounds, and be read back the same. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/release/fit.h"
+#include "proto/release/judge.h"
 #include "proto/release/machine.h"
 #include "proto/release/manifest.h"
 #include "proto/release/records.h"
@@ -23,6 +25,23 @@ check_manifest(const void *data, size_t size)
 	assert(m.sequence >= 1 && m.sequence <= RELEASE_SEQUENCE_MAX && m.nfiles <= RELEASE_FILES_MAX && m.total <= RELEASE_TOTAL_MAX);
 	for (unsigned i = 0; i < m.nfiles; i++)
 		assert(strchr(m.files[i].name, '/') == NULL && m.files[i].name[0] != '.' && m.files[i].size > 0);
+}
+
+/* What systemctl says, and a line of /proc/PID/cgroup. */
+static void
+check_units(const void *data, size_t size)
+{
+	struct judge_unit_facts units[JUDGE_UNITS];
+	char *text = malloc(size + 1);
+
+	memcpy(text, data, size);
+	text[size] = '\0';
+	judge_is_work(text, "0::/system.slice/edgeward-workerd.service/launch\n");
+	judge_is_work("0::/system.slice/edgeward-workerd.service/launch\n", text);
+	judge_read_units(text, units);
+	for (unsigned i = 0; i < JUDGE_UNITS; i++)
+		assert(!(units[i].active && units[i].failed) && units[i].pid <= INT32_MAX);
+	free(text);
 }
 
 /* Writing what was read gives the same bytes: there is one way to write a thing. */
@@ -64,6 +83,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (machine_of(data, size, &kind) == 0)
 			assert(memchr(kind.interp, '\0', sizeof(kind.interp)) != NULL);
 		break;
+	case 'u': check_units(data, size); break;
 	default: break;
 	}
 	return 0;

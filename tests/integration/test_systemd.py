@@ -54,7 +54,7 @@ def releases(dest, where):
     programs = {}
     for name, path in (("connectd", "connectd/connectd"), ("workerd", "workerd/workerd"), ("launcher", "workerd/launcher/launcher"),
                        ("privhelper", "privhelper/privhelper"), ("privupgrade", "privupgrade/privupgrade"),
-                       ("privaccount", "privaccount/privaccount"), ("edgectl", "edgectl/edgectl")):
+                       ("privtrial", "privupgrade/privtrial"), ("privaccount", "privaccount/privaccount"), ("edgectl", "edgectl/edgectl")):
         subprocess.run(["strip", "-o", os.path.join(where, name), os.path.join(BUILD, path)], check=True)
         with open(os.path.join(where, name), "rb") as f:
             programs[name] = f.read()

@@ -122,6 +122,14 @@ def check_sizes(_args):
         total = sum(read(p).count("\n") for p in files(folder, ends=(".c",)) if os.path.basename(p) not in without)
         if total > limit:
             bad.append(f"{folder}: {total} lines of .c, at most {limit}")
+    for exe, (limit, names) in rules.EXECUTABLE_MAX.items():
+        folder = os.path.dirname(exe)
+        total = sum(read(os.path.join(folder, n)).count("\n") for n in names if os.path.exists(os.path.join(TOP, folder, n)))
+        if total > limit:
+            bad.append(f"{exe}: {total} lines of .c, at most {limit}")
+    for folder in sorted({os.path.dirname(exe) for exe in rules.EXECUTABLE_MAX}):
+        counted = {n for exe, (_, names) in rules.EXECUTABLE_MAX.items() if os.path.dirname(exe) == folder for n in names}
+        bad += [f"{p}: of no executable in EXECUTABLE_MAX" for p in files(folder, ends=(".c",)) if os.path.basename(p) not in counted]
     return bad
 
 

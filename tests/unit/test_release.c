@@ -15,8 +15,8 @@
 #define H	"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define HEAD	"edgeward-release 1\nversion 1.2.3\nsequence 42\nchannel stable\narch x86_64\nprotocol 3\nexpires 2027-11-29\n"
 #define FILES	"program connectd 10 " H "\nprogram workerd 20 " H "\nprogram launcher 30 " H "\nprogram privhelper 40 " H "\n" \
-		"program privupgrade 50 " H "\nprogram privaccount 5 " H "\nprogram edgectl 60 " H "\n"
-#define GOOD	HEAD FILES "data sbom.spdx.json 7 " H "\nend 8\n"
+		"program privupgrade 50 " H "\nprogram privtrial 55 " H "\nprogram privaccount 5 " H "\nprogram edgectl 60 " H "\n"
+#define GOOD	HEAD FILES "data sbom.spdx.json 7 " H "\nend 9\n"
 
 static int
 parse(const char *text, struct manifest *m)
@@ -41,8 +41,8 @@ test_good_manifest(void **state)
 	assert_string_equal(m.version, "1.2.3");
 	assert_int_equal(m.sequence, 42);
 	assert_int_equal(m.expires, 1827446400);	/* date -ud 2027-11-29 +%s */
-	assert_int_equal(m.nfiles, 8);
-	assert_int_equal(m.total, 222);
+	assert_int_equal(m.nfiles, 9);
+	assert_int_equal(m.total, 277);
 	assert_true(manifest_find(&m, "edgectl")->program);
 	assert_false(manifest_find(&m, "sbom.spdx.json")->program);
 	assert_null(manifest_find(&m, "sbom"));
@@ -65,8 +65,9 @@ test_b97_bad_manifests(void **state)
 		{ "2027-11-29", "1969-12-31" }, { "connectd 10", "connectd 0" }, { "connectd 10", "connectd 67108865" }, { "connectd 10", "connectd -1" },
 		{ "connectd 10", "../connectd 10" }, { "connectd 10", "Connectd 10" }, { "program connectd", "data connectd" },
 		{ "program workerd", "program connectd" }, { "program workerd", "program other" }, { H, "0" H }, { "program connectd 10 0", "program connectd 10 G" },
-		{ "end 8", "end 6" }, { "end 8", "end" }, { "end 8\n", "end 8" }, { "end 8\n", "end 8\n\n" }, { "end 8\n", "" }, { "sbom.spdx.json", "manifest" },
+		{ "end 9", "end 8" }, { "end 9", "end" }, { "end 9\n", "end 9" }, { "end 9\n", "end 9\n\n" }, { "end 9\n", "" }, { "sbom.spdx.json", "manifest" },
 		{ "sbom.spdx.json", "manifest.sig" }, { "sbom.spdx.json", "edgectl" }, { "sbom.spdx.json", ".sbom" }, { "program connectd 10 0", "program connectd 10 A" },
+		{ "program privtrial", "program other" },
 	};
 	char text[4096];
 	struct manifest m;
@@ -99,7 +100,7 @@ test_b98_cut_and_padded(void **state)
 	len = (size_t)snprintf(text, sizeof(text), "%s%s", HEAD, FILES);
 	for (unsigned i = 0; i < 4; i++)
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "data f%u 67108864 %s\n", i, H);
-	snprintf(text + len, sizeof(text) - len, "end 10\n");
+	snprintf(text + len, sizeof(text) - len, "end 12\n");
 	assert_int_equal(parse(text, &m), -EBADMSG);
 }
 

@@ -86,7 +86,7 @@ ok "without work the launcher is the new one, too" is "$(version_of launcher)" 0
 ok "one release is kept" is "$(ls /var/lib/edgeward/releases)" 1004
 
 # What edgeward-net can file: taken, refused, and the path unit goes on.
-for what in 'ln -s /etc/shadow' 'mkfifo' 'mkdir -p'; do
+for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mkfifo' 'mkdir -p'; do
 	setpriv --reuid edgeward-net --regid edgeward-net --clear-groups $what /var/lib/edgeward/connectd/upgrade-request
 	ok "edgeward-net: $what: taken" until_ok 15 bash -c '[ ! -e /var/lib/edgeward/connectd/upgrade-request ] && [ ! -L /var/lib/edgeward/connectd/upgrade-request ]'
 	until_ok 15 bash -c '[ "$(systemctl is-active edgeward-upgrade.service)" = inactive ]'

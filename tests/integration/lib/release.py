@@ -8,8 +8,9 @@ import subprocess
 
 from lib.agent import BUILD, REPO
 
-PROGRAMS = ("connectd", "workerd", "launcher", "privhelper", "privupgrade", "privaccount", "edgectl")
+PROGRAMS = ("connectd", "workerd", "launcher", "privhelper", "privupgrade", "privtrial", "privaccount", "edgectl")
 PRIVUPGRADE = os.path.join(BUILD, "privupgrade/privupgrade")
+PRIVTRIAL = os.path.join(BUILD, "privupgrade/privtrial")
 EDGECTL = os.path.join(BUILD, "edgectl/edgectl")
 ARCH = os.uname().machine
 ENV = {"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0", "LC_ALL": "C"}
@@ -124,6 +125,7 @@ class Rig:
         for name in PROGRAMS:
             self._put(os.path.join(self.packaged, name), self.program(name, "1.0", "ok"), 0o755)
         self._put(os.path.join(self.packaged, "release"), b"release 1.0 1\n", 0o644)
+        self._put(self.conf, b"channel stable\nsettle 1\nsettle-max 600\nsettle-min 1\n", 0o644)
         os.symlink(self.packaged, os.path.join(self.state, "current"))
         os.symlink(self.packaged, os.path.join(self.state, "updater"))
         self.systemctl = os.path.join(self.where, "systemctl")
@@ -174,7 +176,8 @@ class Rig:
             pass
 
     def args(self, *more):
-        return [PRIVUPGRADE, "-d", self.state, "-k", self.keys, "-c", self.conf, "-l", self.packaged, "-e", os.path.join(self.packaged, "edgectl"),
+        """As the unit starts it, or with -b the one for the start of the machine."""
+        return [PRIVTRIAL if "-b" in more else PRIVUPGRADE, "-d", self.state, "-k", self.keys, "-c", self.conf, "-l", self.packaged, "-e", os.path.join(self.packaged, "edgectl"),
                 "-r", self.run_dir, "-S", self.systemctl, "-f", "0", "-t", "4000", *more]
 
     def run(self, *more, timeout=60, check=True):
