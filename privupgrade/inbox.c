@@ -98,7 +98,6 @@ inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbo
 {
 	_cleanup_close_ int dir = open_box(u, source);
 	const char *request = boxes[source].taken_request, *release = boxes[source].taken_release;
-	struct stat st;
 	int r = dir >= 0 ? take(u, source, dir, boxes[source].request, request) : 0;
 
 	*ret_inbox = (struct inbox){ .source = source, .release = -1 };
@@ -107,7 +106,7 @@ inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbo
 		return r;
 	}
 	/* Taken before, and then we were ended: it is still to be done. */
-	if (r == 0 && fstatat(u->taken, request, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (r == 0 && faccessat(u->taken, request, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	r = dir >= 0 ? take(u, source, dir, boxes[source].release, release) : 0;
 	if (r < 0)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,9 +49,8 @@ static void
 begin_state(struct updater *u, const struct inbox *inbox)
 {
 	struct upgrade_state *s = &u->state;
-	const struct upgrade_history *h = &u->history;
 
-	*s = (struct upgrade_state){ .attempt = h->n > 0 ? h->entries[h->n - 1].attempt + 1 : 1, .source = inbox->source,
+	*s = (struct upgrade_state){ .attempt = upgrade_history_next(&u->history), .source = inbox->source,
 		.sequence = inbox->request.sequence, .version = "-", .peer = "-", .code = "none", .detail = "-" };
 	snprintf(s->id, sizeof(s->id), "%s", inbox->request.id[0] != '\0' ? inbox->request.id : "-");
 	link_read(u, LINK_CURRENT, s->from);
@@ -94,11 +94,12 @@ pause_after(const struct updater *u)
 	unsigned n = upgrade_history_refusals(&u->history);
 	int64_t ms = u->flood_ms << (n > PAUSE_DOUBLINGS ? PAUSE_DOUBLINGS : n > 0 ? n - 1 : 0);
 
+	flock(u->dir, LOCK_UN);
 	for (; ms > 0 && !inbox_has(u, UPGRADE_OPERATOR); ms -= 500)
 		usleep((unsigned)(ms < 500 ? ms : 500) * 1000);
 }
 
-/* One request. 1 = there was one; 0; -errno. */
+/* One request, if there is one. 0, -errno. */
 static int
 serve(struct updater *u, enum upgrade_source source, char **argv)
 {
@@ -115,16 +116,14 @@ serve(struct updater *u, enum upgrade_source source, char **argv)
 	r = r < 0 ? r : prepare(u, &inbox);
 	if (r == 0) {
 		inbox_forget(u, source);
-		r = hand_over(argv);
-		return store_fail(u, refuse(u, "io", "privtrial cannot be run: %s", strerror(-r)));
+		return store_fail(u, refuse(u, "io", "privtrial cannot be run: %s", strerror(-hand_over(argv))));
 	}
 	r = store_fail(u, r);
-	if (r < 0)
-		return r;	/* the disk is full: the request stays until it can be answered */
-	inbox_forget(u, source);
-	if (source == UPGRADE_HUB)
+	if (r == 0)	/* else the disk is full: the request stays until it can be answered */
+		inbox_forget(u, source);
+	if (r == 0 && source == UPGRADE_HUB)
 		pause_after(u);
-	return 1;
+	return r;
 }
 
 static int

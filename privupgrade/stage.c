@@ -50,7 +50,8 @@ copy_hashed(int from, uint64_t offset, uint64_t size, int to, EVP_MD_CTX *ctx, u
 	return EVP_DigestFinal_ex(ctx, hash, NULL) == 1 ? 0 : -EIO;
 }
 
-/* Each file of the manifest, into dir (-1: checked only). A program can be executed only when its hash is known to be right. */
+/* Each file of the manifest is hashed; the programs go into dir (-1: nothing does). One can be executed only when its hash is known to be right.
+ * Data (the bill of materials) is for whoever looks into the release: a flash is not written for it. */
 static int
 copy_files(struct updater *u, int fd, const struct release *rel, EVP_MD_CTX *ctx, int dir)
 {
@@ -60,14 +61,15 @@ copy_files(struct updater *u, int fd, const struct release *rel, EVP_MD_CTX *ctx
 
 	for (unsigned i = 0; i < rel->manifest.nfiles; offset += rel->manifest.files[i++].size) {
 		const struct release_file *f = &rel->manifest.files[i];
-		_cleanup_close_ int to = dir < 0 ? -1 : openat(dir, f->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		int r = dir >= 0 && to < 0 ? -errno : copy_hashed(fd, offset, f->size, to, ctx, hash, head);
+		bool keep = dir >= 0 && f->program;
+		_cleanup_close_ int to = keep ? openat(dir, f->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+		int r = keep && to < 0 ? -errno : copy_hashed(fd, offset, f->size, to, ctx, hash, head);
 
 		if (r == -ENODATA || (r == 0 && memcmp(hash, f->sha256, sizeof(hash)) != 0))
 			return refuse(u, "bad-file", "%s is not what the manifest says", f->name);
 		if (r == 0 && f->program && fit_program(&fit, f->name, head, f->size < MACHINE_HEAD ? (size_t)f->size : MACHINE_HEAD, &rel->ours) < 0)
 			return refuse(u, fit.code, "%s", fit.detail);
-		if (r == 0 && to >= 0 && (fchmod(to, f->program ? 0755 : 0644) < 0 || fsync(to) < 0))
+		if (r == 0 && to >= 0 && (fchmod(to, 0755) < 0 || fsync(to) < 0))
 			r = -errno;
 		if (r < 0)
 			return r;

@@ -264,6 +264,12 @@ upgrade_history_tries(const struct upgrade_history *h, uint64_t sequence)
 }
 
 uint64_t
+upgrade_history_next(const struct upgrade_history *h)
+{
+	return h->n > 0 ? h->entries[h->n - 1].attempt + 1 : 1;
+}
+
+uint64_t
 upgrade_history_floor(const struct upgrade_history *h)
 {
 	uint64_t floor = 0;

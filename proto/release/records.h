@@ -126,6 +126,9 @@ void upgrade_history_add(struct upgrade_history *h, const struct upgrade_entry *
 /* How often this release was tried without success since it last had any; one that was rolled back counts as UPGRADE_TRIES. */
 uint64_t upgrade_history_tries(const struct upgrade_history *h, uint64_t sequence);
 
+/* Number of the next attempt, from 1. */
+uint64_t upgrade_history_next(const struct upgrade_history *h);
+
 /* The sequence that was last installed with success, 0 = none. */
 uint64_t upgrade_history_floor(const struct upgrade_history *h);
 
