@@ -32,10 +32,13 @@ enum key_type {
 	KEY_SIZE,		/* uint64_t */
 	KEY_CHOICE,		/* an enum, whose values are the indices of choices */
 	KEY_PATH,		/* char[KEYFILE_STR]: an absolute path; choices[0], when given, is the word for "" */
-	KEY_PATHS,		/* struct keyfile_list of absolute paths; as the next three: choices are words that stand alone */
+	KEY_PATHS,		/* struct keyfile_list of absolute paths; as all that follow: choices are words that stand alone */
 	KEY_NAMES,		/* [a-z_][a-z0-9_-]{0,31} */
 	KEY_CLASSES,		/* USB interface classes, two hexadecimal digits */
 	KEY_ADDRESSES,		/* HOST:PORT, IPv6 in brackets */
+	KEY_CIDRS,		/* ADDRESS or ADDRESS/PREFIX; max: 1 = a prefix of 0, too */
+	KEY_PORTS,		/* 1 to 65535 */
+	KEY_RESOLVERS,		/* ADDRESS or ADDRESS:PORT, IPv6 with a port in brackets */
 };
 
 struct key {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/parse.h"
+#include "proto/ipc/firewall.h"
 
 #define NAME_LEN	32
 
@@ -59,16 +60,43 @@ address_fits(const char *s)
 }
 
 static bool
-item_fits(enum key_type type, const char *s)
+item_fits(const struct key *key, const char *s)
 {
-	return type == KEY_PATHS ? keyfile_path_ok(s) : type == KEY_NAMES ? name_fits(s) :
-	    type == KEY_CLASSES ? class_fits(s) : address_fits(s);
+	struct fw_endpoint resolver;
+	struct fw_cidr cidr;
+	uint32_t port;
+
+	switch (key->type) {
+	case KEY_PATHS:
+		return keyfile_path_ok(s);
+	case KEY_NAMES:
+		return name_fits(s);
+	case KEY_CLASSES:
+		return class_fits(s);
+	case KEY_ADDRESSES:
+		return address_fits(s);
+	case KEY_CIDRS:
+		return fw_cidr_parse(s, key->max != 0, &cidr) == 0;
+	case KEY_PORTS:
+		return parse_u32(s, 1, 65535, &port) == 0;
+	case KEY_RESOLVERS:
+		return fw_resolver_parse(s, &resolver) == 0;
+	case KEY_STR:
+	case KEY_BOOL:
+	case KEY_U32:
+	case KEY_MS:
+	case KEY_SIZE:
+	case KEY_CHOICE:
+	case KEY_PATH:
+		break;
+	}
+	return false;
 }
 
 bool
 keyvalue_is_list(const struct key *key)
 {
-	return key->type == KEY_PATHS || key->type == KEY_NAMES || key->type == KEY_CLASSES || key->type == KEY_ADDRESSES;
+	return key->type >= KEY_PATHS;
 }
 
 /* ---- text into fields ---- */
@@ -87,7 +115,7 @@ add_item(const struct key *key, struct keyfile_list *list, const char *item)
 {
 	size_t size = strlen(item) + 1;
 
-	if (!item_fits(key->type, item))
+	if (!item_fits(key, item))
 		return -EINVAL;
 	if (keyfile_list_has(list, item, size - 1))
 		return 0;
@@ -172,6 +200,9 @@ set_number(const struct key *key, void *field, const char *value)
 	case KEY_NAMES:
 	case KEY_CLASSES:
 	case KEY_ADDRESSES:
+	case KEY_CIDRS:
+	case KEY_PORTS:
+	case KEY_RESOLVERS:
 		break;
 	}
 	return -EINVAL;
@@ -216,6 +247,9 @@ keyvalue_set(const struct key *key, void *target, const char *value, bool more)
 	case KEY_NAMES:
 	case KEY_CLASSES:
 	case KEY_ADDRESSES:
+	case KEY_CIDRS:
+	case KEY_PORTS:
+	case KEY_RESOLVERS:
 		return set_list(key, field, value, more);
 	}
 	return -EINVAL;
@@ -273,6 +307,15 @@ add_range(const struct key *key, char *buf, size_t size)
 		return;
 	case KEY_ADDRESSES:
 		add(buf, size, "HOST:PORT, several with spaces between them");
+		return;
+	case KEY_CIDRS:
+		add(buf, size, "ADDRESS or ADDRESS/PREFIX%s, several with spaces between them", max != 0 ? "" : ", PREFIX not 0");
+		return;
+	case KEY_PORTS:
+		add(buf, size, "numbers from 1 to 65535, with spaces between them");
+		return;
+	case KEY_RESOLVERS:
+		add(buf, size, "ADDRESS or ADDRESS:PORT, not of this device's loopback, several with spaces between them");
 		return;
 	}
 }

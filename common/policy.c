@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/parse.h"
 
 #define P(field)	offsetof(struct policy, field)
 #define SECONDS		1000
@@ -41,6 +42,11 @@ static const struct key policy_keys[] = {
 	[POLICY_OUTPUT] = { "limits", "output", KEY_SIZE, P(output), 4096, UINT64_MAX >> 1, none, "none" },
 	[POLICY_SLOTS] = { "limits", "slots", KEY_U32, P(slots), 1, 1024, none, "none" },
 	[POLICY_ENVIRONMENT] = { "limits", "environment", KEY_SIZE, P(environment), 0, MIB, NULL, "1M" },
+	[POLICY_NET_PUBLIC] = { "network", "public", KEY_BOOL, P(net_public), 0, 0, NULL, "no" },
+	[POLICY_NET_ALLOW] = { "network", "allow", KEY_CIDRS, P(net_allow), 0, 0, none, "none" },
+	[POLICY_NET_DENY] = { "network", "deny", KEY_CIDRS, P(net_deny), 0, 1, none, "none" },
+	[POLICY_NET_PORTS] = { "network", "ports", KEY_PORTS, P(net_ports), 0, 0, any, "any" },
+	[POLICY_NET_RESOLVERS] = { "network", "resolvers", KEY_RESOLVERS, P(net_resolvers), 0, 0, none, "none" },
 	[POLICY_USB] = { "devices", "usb", KEY_BOOL, P(usb), 0, 0, NULL, "no" },
 	[POLICY_USB_CLASSES] = { "devices", "usb-classes", KEY_CLASSES, P(usb_classes), 0, 0, NULL, "ff 07 08" },
 	[POLICY_L2] = { "devices", "l2", KEY_BOOL, P(l2), 0, 0, NULL, "no" },
@@ -78,6 +84,29 @@ check_defaults(const struct policy *p, const char *name, char err[KEYFILE_ERR])
 	return 0;
 }
 
+static int
+check_network(const struct policy *p, const char *name, char err[KEYFILE_ERR])
+{
+	const struct {
+		enum policy_key key;
+		uint32_t n, max;
+	} lists[] = {
+		{ POLICY_NET_ALLOW, p->net_allow.n, FW_CIDRS },
+		{ POLICY_NET_DENY, p->net_deny.n, FW_CIDRS },
+		{ POLICY_NET_PORTS, p->net_ports.n, FW_PORTS },
+		{ POLICY_NET_RESOLVERS, p->net_resolvers.n, FW_RESOLVERS },
+	};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		if (lists[i].n <= lists[i].max)
+			continue;
+		snprintf(err, KEYFILE_ERR, "%s:%u: [network] %s has more than %u items", name, p->lines[lists[i].key],
+		    policy_keys[lists[i].key].name, lists[i].max);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 int
 policy_parse(struct policy *policy, const char *name, const char *text, size_t len, char err[KEYFILE_ERR])
 {
@@ -92,6 +121,8 @@ policy_parse(struct policy *policy, const char *name, const char *text, size_t l
 	r = keyfile_parse(policy_keys, POLICY_KEYS, p, p->lines, name, text, len, err);
 	if (r == 0)
 		r = check_defaults(p, name, err);
+	if (r == 0)
+		r = check_network(p, name, err);
 	if (r < 0)
 		return r;
 	snprintf(p->file, sizeof(p->file), "%s", slash != NULL ? slash + 1 : name);
@@ -187,6 +218,26 @@ policy_no_start(const struct policy *policy, char *buf, size_t size)
 		snprintf(buf, size, "%.150s; nothing is started until that is put right", policy->problem);
 	else
 		snprintf(buf, size, "%s = no: this device starts nothing for a hub", policy_where(policy, POLICY_START, where));
+}
+
+/* The items were looked at when the file was read. */
+void
+policy_firewall(const struct policy *policy, struct firewall *ret_fw)
+{
+	const char *item;
+	uint32_t port;
+
+	memset(ret_fw, 0, sizeof(*ret_fw));
+	ret_fw->public_internet = policy->net_public;
+	for (item = NULL; (item = keyfile_list_next(&policy->net_allow, item)) != NULL; )
+		ret_fw->nallow += fw_cidr_parse(item, false, &ret_fw->allow[ret_fw->nallow]) == 0;
+	for (item = NULL; (item = keyfile_list_next(&policy->net_deny, item)) != NULL; )
+		ret_fw->ndeny += fw_cidr_parse(item, true, &ret_fw->deny[ret_fw->ndeny]) == 0;
+	for (item = NULL; (item = keyfile_list_next(&policy->net_ports, item)) != NULL; )
+		if (parse_u32(item, 1, 65535, &port) == 0)
+			ret_fw->ports[ret_fw->nports++] = (uint16_t)port;
+	for (item = NULL; (item = keyfile_list_next(&policy->net_resolvers, item)) != NULL; )
+		ret_fw->nresolvers += fw_resolver_parse(item, &ret_fw->resolvers[ret_fw->nresolvers]) == 0;
 }
 
 const struct key *

@@ -13,12 +13,14 @@
 #include <sys/types.h>
 
 #include "common/keyfile.h"
+#include "proto/ipc/firewall.h"
 
 /* In the order of the table in policy.c, and of policy.conf(5). */
 enum policy_key {
 	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_SANDBOX_LEVEL, POLICY_ATTACH, POLICY_NESTED_USERNS,
 	POLICY_MEMORY, POLICY_MEMORY_DEFAULT, POLICY_PIDS, POLICY_PIDS_DEFAULT, POLICY_CPU, POLICY_CPU_DEFAULT, POLICY_IO_RATE,
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
+	POLICY_NET_PUBLIC, POLICY_NET_ALLOW, POLICY_NET_DENY, POLICY_NET_PORTS, POLICY_NET_RESOLVERS,
 	POLICY_USB, POLICY_USB_CLASSES, POLICY_L2, POLICY_L2_RAW,
 	POLICY_SERVICES,
 	POLICY_HARNESSES, POLICY_HARNESS_INSTALL,
@@ -45,6 +47,9 @@ struct policy {
 	uint32_t pids, pids_default, slots;
 	uint32_t cpu, cpu_default;	/* thousandths of a processor */
 	int64_t timeout, timeout_default;	/* ms */
+	/* [network]: with network = filtered */
+	bool net_public;
+	struct keyfile_list net_allow, net_deny, net_ports, net_resolvers;
 	/* [devices] */
 	bool usb, l2, l2_raw;
 	struct keyfile_list usb_classes;
@@ -92,6 +97,9 @@ void policy_no_start(const struct policy *policy, char *buf, size_t size);
 
 /* "policy.conf:12: programs", or "policy.conf (default): programs". Returns buf. */
 const char *policy_where(const struct policy *policy, enum policy_key key, char buf[POLICY_WHERE]);
+
+/* [network] as what it means. */
+void policy_firewall(const struct policy *policy, struct firewall *ret_fw);
 
 /* Section and name of a key, and its value as it could be written. */
 const struct key *policy_key_info(enum policy_key key);

@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "proto/ipc/launch.h"
+
 #define USB_ROOM	(64u << 10)	/* then no further device: the frame has offers, too */
-#define ISSUE_FILTER	"this agent's version gives workloads no firewall; choose a plain executor"
+#define ISSUE_FILTER	"the part of this agent that runs workloads has not said yet"
 #define ISSUE_UPGRADE	"this agent's version takes no upgrade from a hub; its operator upgrades it on the device"
 
 void
@@ -150,8 +152,10 @@ inventory_put(struct json_w *w, const struct inventory *inv, const struct policy
 {
 	size_t begin = w->len;
 
-	json_w_bool(w, "packet_filter", false);
-	json_w_str(w, "packet_filter_issue", ISSUE_FILTER);
+	json_w_bool(w, "packet_filter", inv->known && inv->head.filter_issue == FILTER_WORKS);
+	if (!inv->known || inv->head.filter_issue != FILTER_WORKS)
+		json_w_str(w, "packet_filter_issue", !inv->known ? ISSUE_FILTER :
+		    launch_filter_issue_text((enum filter_issue)inv->head.filter_issue));
 	json_w_str(w, "update_channel", policy->channel == POLICY_CHANNEL_EDGE ? "edge" : "stable");
 	json_w_bool(w, "remote_upgrade", false);
 	json_w_str(w, "remote_upgrade_issue", ISSUE_UPGRADE);

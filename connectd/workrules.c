@@ -39,7 +39,7 @@ on_caps(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	take(wc, msg, &caps, sizeof(caps));
 	if (!ipc_str_ok(caps.work_root, sizeof(caps.work_root)) || caps.cgroup > 2 ||
-	    (caps.sandbox & ~LAUNCH_PARTS_ALL) != 0 || caps.landlock_abi < 0)
+	    (caps.sandbox & ~LAUNCH_PARTS_KNOWN) != 0 || caps.landlock_abi < 0)
 		return -EBADMSG;
 	wc->mirror->caps = caps;
 	wc->mirror->have_caps = true;

@@ -42,9 +42,41 @@ check_shown(const struct conf *conf, char error[208])
 	return WORK_OK;
 }
 
+enum work_network
+confinement_network(const struct policy *policy)
+{
+	switch (policy->network) {
+	case POLICY_NETWORK_NONE:
+		return WORK_NETWORK_NONE;
+	case POLICY_NETWORK_FILTERED:
+		return WORK_NETWORK_FILTERED;
+	case POLICY_NETWORK_HOST:
+		break;
+	}
+	return WORK_NETWORK_HOST;
+}
+
+enum filter_issue
+confinement_filter_issue(const struct launch_ready *ready)
+{
+	struct stat st;
+
+	if ((ready->parts & LAUNCH_PARTS_FILTERED) == LAUNCH_PARTS_FILTERED)
+		return FILTER_WORKS;
+	if ((ready->parts & (LAUNCH_PARTS_FILTERED & ~LAUNCH_PART_FILTER)) != (LAUNCH_PARTS_FILTERED & ~LAUNCH_PART_FILTER))
+		return FILTER_NO_NAMESPACES;
+	if (stat(LAUNCH_NFT, &st) < 0)
+		return FILTER_NO_NFT;
+	if (stat(LAUNCH_PASTA, &st) < 0)
+		return FILTER_NO_PASTA;
+	if (stat(LAUNCH_TUN, &st) < 0 || (st.st_mode & 06) != 06)
+		return FILTER_NO_TUN;
+	return FILTER_FAILED;
+}
+
 enum work_refusal
 confinement_decide(const struct conf *conf, const struct policy *policy, const struct launch_ready *ready,
-    uint32_t *ret_parts, char error[208])
+    enum work_network network, uint32_t *ret_parts, char error[208])
 {
 	struct confinement c = confinement(conf, policy, ready);
 	char names[140];
@@ -64,11 +96,13 @@ confinement_decide(const struct conf *conf, const struct policy *policy, const s
 		    "");
 		return WORK_REFUSED_SANDBOX;
 	}
-	if (policy->network == POLICY_NETWORK_NONE) {
-		uint32_t need = LAUNCH_PART_USER | LAUNCH_PART_NET;
+	if (network == WORK_NETWORK_NONE || network == WORK_NETWORK_FILTERED) {
+		uint32_t need = network == WORK_NETWORK_NONE ? LAUNCH_PART_USER | LAUNCH_PART_NET : LAUNCH_PARTS_FILTERED;
 
 		if ((ready->parts & need) != need) {
-			snprintf(error, 208, "policy.conf: network = none, but this machine gives no network namespaces");
+			snprintf(error, 208, "%s network, but %s", network == WORK_NETWORK_NONE ? "a start without" : "a start with a filtered",
+			    network == WORK_NETWORK_NONE ? "this machine gives no network namespaces" :
+			    launch_filter_issue_text(confinement_filter_issue(ready)));
 			return WORK_REFUSED_SANDBOX;
 		}
 		c.parts |= need;

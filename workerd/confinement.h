@@ -20,10 +20,17 @@ struct confinement {
 struct confinement confinement(const struct conf *conf, const struct policy *policy, const struct launch_ready *ready);
 
 /*
- * The verdict on a start: *ret_parts to apply, or a refusal with error[208] set that names what is missing. A network of its own (policy.conf:
- * network = none) is never given up for best effort. Also refuses when a directory of [work] show is not there.
+ * The verdict on a start with this network (no DEFAULT): *ret_parts to apply, or a refusal with error[208] set that names what is missing. A
+ * network of its own is never given up for best effort, nor is what keeps a filter whole. Also refuses when a directory of [work] show is not
+ * there.
  */
 enum work_refusal confinement_decide(const struct conf *conf, const struct policy *policy, const struct launch_ready *ready,
-    uint32_t *ret_parts, char error[208]);
+    enum work_network network, uint32_t *ret_parts, char error[208]);
+
+/* The network of a start that asks for nothing. */
+enum work_network confinement_network(const struct policy *policy);
+
+/* Why workloads cannot have a filtered network here; FILTER_WORKS when they can. Looks for the programs. */
+enum filter_issue confinement_filter_issue(const struct launch_ready *ready);
 
 #endif

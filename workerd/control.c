@@ -76,7 +76,8 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	} else if (w->ready.tree == LAUNCH_TREE_NONE) {
 		code = "no-tree";
 		detail = "no cgroup is delegated, and no pid namespace can take its place here";
-	} else if (w->up && confinement_decide(&w->conf, &w->policy, &w->ready, &parts, text) != WORK_OK) {
+	} else if (w->up && confinement_decide(&w->conf, &w->policy, &w->ready, confinement_network(&w->policy),
+	    &parts, text) != WORK_OK) {
 		code = "no-sandbox";
 		detail = text;
 	}

@@ -50,7 +50,8 @@ ctlpolicy_test(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
 	static uint8_t buf[WORK_SPEC_MAX];
-	struct work_spec spec = { .argv = argv, .env = env };
+	static struct work_net net;
+	struct work_spec spec = { .argv = argv, .env = env, .net = &net };
 	struct ctl_verdict v = { .refusal = WORK_REFUSED_BAD_SPEC };
 	uint32_t flags;
 	size_t len;

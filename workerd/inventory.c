@@ -14,6 +14,7 @@
 
 #include "common/cleanup.h"
 #include "workerd/admit.h"
+#include "workerd/confinement.h"
 #include "workerd/usb.h"
 #include "workerd/workerd.h"
 
@@ -158,6 +159,7 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 	inv.usb_left_out = usb_scan(&usb_places, w->inventory.groups, send_usb, &s);
 	inv.usb = s.n;
 	inv.limits = w->ready.controllers;
+	inv.filter_issue = (uint8_t)confinement_filter_issue(&w->ready);
 	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
 	inv.found[INVENTORY_ENGINES] = inventory_find(INVENTORY_ENGINES, DIRS);
 	inv.found[INVENTORY_RUNTIMES] = inventory_find(INVENTORY_RUNTIMES, DIRS);

@@ -84,7 +84,7 @@ on_ready(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	memcpy(&w->ready, msg->data, sizeof(w->ready));
 	if (w->ready.tree > LAUNCH_TREE_PIDNS || w->ready.cgroup > 2 || w->ready.pool_count > POOL_MAX ||
-	    (w->ready.parts & ~LAUNCH_PARTS_ALL) != 0 ||
+	    (w->ready.parts & ~LAUNCH_PARTS_KNOWN) != 0 ||
 	    !ipc_str_ok(w->ready.build, sizeof(w->ready.build)))
 		return -EPROTO;
 	w->ids.first = w->ready.pool_first;
@@ -93,7 +93,8 @@ on_ready(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	w->caps.uid_pool = w->ready.pool_count > 1;
 	if (w->ready.pool_count == 0 && w->ready.pool_first == LAUNCH_POOL_AWAITED)
 		account_await(w);
-	w->caps.sandbox = (uint16_t)(confinement(&w->conf, &w->policy, &w->ready).parts | (w->ready.parts & LAUNCH_PART_NET));
+	w->caps.sandbox = (uint16_t)(confinement(&w->conf, &w->policy, &w->ready).parts | 
+	    (w->ready.parts & (LAUNCH_PART_NET | LAUNCH_PART_FILTER)));
 	w->caps.landlock_abi = (w->caps.sandbox & LAUNCH_PART_LANDLOCK) != 0 ? w->ready.landlock_abi : 0;
 	return 0;
 }

@@ -102,7 +102,8 @@ failed_text(const struct launch_report *rep, char *buf, size_t size)
 	static const char *const stages[] = { "", "switching to the runner id", "entering the work directory",
 		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec",
 		"sandbox: user namespace", "sandbox: namespaces", "sandbox: loopback", "sandbox: view of the file system", "sandbox: /proc",
-		"sandbox: giving up capabilities", "sandbox: Landlock", "sandbox: seccomp" };
+		"sandbox: giving up capabilities", "sandbox: Landlock", "sandbox: seccomp", "filtered network: nft", "filtered network: pasta",
+		"filtered network: the check that it holds" };
 	uint32_t n = rep->failed.stage;
 
 	snprintf(buf, size, "%s: %s", n > 0 && n < sizeof(stages) / sizeof(stages[0]) ? stages[n] : "starting",
@@ -119,6 +120,8 @@ set_outcome(struct workload *wl)
 		record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_EXITED) != 0) {
 		outcome_from_status(wl, rep.exited.wstatus);
+		if ((rep.flags & LAUNCH_REPORT_NETWORK) != 0 && wl->info.outcome == WORK_OUTCOME_SIGNALLED)
+			snprintf(wl->info.error, sizeof(wl->info.error), "its filtered network ended (pasta), so it was ended");
 	} else if (h != NULL && (h->flags & (RECORD_F_TIMEOUT | RECORD_F_CANCEL | RECORD_F_LIMIT)) != 0) {
 		outcome_from_status(wl, SIGKILL);
 	} else if (wl->end.oom_kills > 0) {

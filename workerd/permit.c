@@ -104,6 +104,57 @@ check_limits(const struct policy *p, struct work_spec *spec, char error[PERMIT_E
 	return r;
 }
 
+/* What is asked for must be inside of what the hub itself bounds it by, and of the device's own rules. */
+static enum work_refusal
+narrow(const struct policy *policy, struct work_net *net, char error[PERMIT_ERROR])
+{
+	static struct firewall device;
+	char why[160] = "too many addresses are denied";
+
+	if (net->bounded && fw_narrow(&net->rules, &net->bound, why) < 0) {
+		snprintf(error, PERMIT_ERROR, "egress_rules: %s by egress_bound", why);
+		return WORK_REFUSED_POLICY;
+	}
+	net->bounded = false;
+	if (policy->network != POLICY_NETWORK_FILTERED)
+		return WORK_OK;
+	policy_firewall(policy, &device);
+	if (fw_narrow(&net->rules, &device, why) < 0)
+		return refuse(policy, POLICY_NETWORK, error, " = filtered; this start's egress_rules: %s", why);
+	return WORK_OK;
+}
+
+/* Never more network than the device's, and less when less is asked for. Afterwards it is no DEFAULT. */
+static enum work_refusal
+check_network(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	static struct work_net device;
+	bool asked = spec->network == WORK_NETWORK_FILTERED;
+	enum work_refusal r;
+
+	if (spec->network == WORK_NETWORK_HOST && policy->network != POLICY_NETWORK_HOST)
+		return refuse(policy, POLICY_NETWORK, error, ": this start asks for the device's own network");
+	if (spec->network == WORK_NETWORK_DEFAULT)
+		spec->network = policy->network == POLICY_NETWORK_HOST ? WORK_NETWORK_HOST :
+		    policy->network == POLICY_NETWORK_FILTERED ? WORK_NETWORK_FILTERED : WORK_NETWORK_NONE;
+	if (spec->network != WORK_NETWORK_FILTERED)
+		return WORK_OK;
+	if (!asked) {
+		policy_firewall(policy, &device.rules);
+		device.bounded = false;
+		spec->net = &device;
+	}
+	r = narrow(policy, spec->net, error);
+	if (r != WORK_OK)
+		return r;
+	fw_drop_denied(&spec->net->rules);
+	if (fw_reaches_nothing(&spec->net->rules))
+		spec->network = WORK_NETWORK_NONE;
+	else if (policy->network == POLICY_NETWORK_NONE)
+		return refuse(policy, POLICY_NETWORK, error, " = none; this start asks for some network");
+	return WORK_OK;
+}
+
 enum work_refusal
 permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
 {
@@ -114,11 +165,10 @@ permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ER
 		policy_no_start(policy, error, PERMIT_ERROR);
 		return WORK_REFUSED_POLICY;
 	}
-	/* What cannot be kept is not begun. */
-	if (policy->network == POLICY_NETWORK_FILTERED)
-		return refuse(policy, POLICY_NETWORK, error, ": this version cannot filter the network of a workload");
 	r = check_program(policy, spec, error);
 	if (r == WORK_OK)
 		r = check_environment(policy, spec, error);
+	if (r == WORK_OK)
+		r = check_network(policy, spec, error);
 	return r == WORK_OK ? check_limits(policy, spec, error) : r;
 }

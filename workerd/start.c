@@ -228,7 +228,7 @@ workload_would_start(struct workerd *w, struct work_spec *spec, char error[208],
 	uint32_t parts;
 
 	if (r == WORK_OK)
-		r = confinement_decide(&w->conf, &w->policy, &w->ready, &parts, error);
+		r = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &parts, error);
 	return r == WORK_OK ? choose_dir(w, spec, false, top, &slot, error) : r;
 }
 
@@ -264,7 +264,7 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	refusal = check_admission(w, spec, error, &flags);
 	w->disk_was_low = refusal == WORK_REFUSED_DISK_LOW;
 	if (refusal == WORK_OK)
-		refusal = confinement_decide(&w->conf, &w->policy, &w->ready, &parts, error);
+		refusal = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &parts, error);
 	if (refusal == WORK_OK)
 		refusal = check_secrets(spec, error);
 	if (refusal == WORK_OK)

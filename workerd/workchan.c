@@ -99,7 +99,8 @@ static int
 on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	static uint8_t buf[WORK_SPEC_MAX];
-	struct work_spec spec = { .argv = argv, .env = env };
+	static struct work_net net;
+	struct work_spec spec = { .argv = argv, .env = env, .net = &net };
 	size_t len;
 	const uint8_t *data = workload_spec_bytes(msg, buf, &len);
 

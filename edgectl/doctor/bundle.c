@@ -31,7 +31,8 @@ static const char *const conf_keys[] = {
 static const char *const policy_keys[] = {
 	"work.start", "work.programs", "work.users", "work.network", "work.attach", "work.nested-userns", "limits.memory",
 	"limits.memory-default", "limits.pids", "limits.pids-default", "limits.cpu", "limits.cpu-default", "limits.timeout",
-	"limits.timeout-default", "limits.output", "limits.slots", "limits.environment", "devices.usb",
+	"limits.timeout-default", "limits.output", "limits.slots", "limits.environment", "network.public", "network.allow",
+	"network.deny", "network.ports", "network.resolvers", "devices.usb",
 	"devices.usb-classes", "services.allow", "harnesses.names", "harnesses.install", "upgrade.channel",
 	"upgrade.remote", "containers.engine-socket", NULL,
 };

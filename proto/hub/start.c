@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/hub/egress.h"
+
 #define SPEC_OVERHEAD	2048	/* numbers, handle and work_dir of an encoded spec */
+#define NET_OVERHEAD	(2 * (2 * FW_CIDRS * 22 + 1024))	/* two firewalls */
 #define MINUTES_MAX	(366 * 24 * 60)
 
 static enum work_refusal
@@ -60,24 +63,13 @@ static const struct wish spec_wishes[] = {
 	{ "host_mounts", "this device has no container engine; remove host_mounts" },
 	{ "devices", "this device lends no devices; remove devices" },
 	{ "interfaces", "this device lends no network interfaces; remove interfaces" },
-	{ "egress_scope", "this device cannot narrow network access; remove egress_scope" },
-	{ "disable_network", "this device cannot take the network away; remove disable_network" },
-	{ "egress_proxy", "this device has no egress proxy route; remove egress_proxy" },
+	{ "egress_scope", "this device knows no egress scopes; send egress_rules and remove egress_scope" },
 };
 
 static const struct wish payload_wishes[] = {
 	{ "project_seed", "this device takes no project seed; update the agent" },
 	{ "virtual", "this device runs no virtual executors; choose a plain executor" },
 };
-
-/* Null and absent mean no firewall; an empty object means "reaches nothing", so it asks. */
-static bool
-asks_firewall(const struct json *spec, const char *key)
-{
-	const struct json *j = json_get(spec, key);
-
-	return j != NULL && j->type != JSON_NULL;
-}
 
 static enum work_refusal
 check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char err[START_ERROR])
@@ -118,8 +110,6 @@ check_modes(const struct json *payload, const struct json *spec, char err[START_
 		    "this device provides no workspace of that kind; use a plain work directory");
 	if (!one_of(json_get(spec, "write_back"), "mode", write_backs))
 		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device cannot write results back; turn write_back off");
-	if (asks_firewall(spec, "egress_rules") || asks_firewall(spec, "egress_bound"))
-		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device has no packet filter; remove the egress rules");
 	return WORK_OK;
 }
 
@@ -197,9 +187,18 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 }
 
 static enum work_refusal
+take_network(const struct json *spec, struct work_spec *out, char err[START_ERROR])
+{
+	bool bad = false;
+	const char *why = egress_decode(spec, out, &bad);
+
+	return why == NULL ? WORK_OK : refuse(bad ? WORK_REFUSED_BAD_SPEC : WORK_REFUSED_UNSUPPORTED, err, why);
+}
+
+static enum work_refusal
 encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[START_ERROR])
 {
-	size_t size = SPEC_OVERHEAD + spec->secrets.len;
+	size_t size = SPEC_OVERHEAD + spec->secrets.len + (spec->network == WORK_NETWORK_FILTERED ? NET_OVERHEAD : 0);
 	uint8_t *buf;
 
 	for (uint32_t i = 0; i < spec->argc; i++)
@@ -226,8 +225,9 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 {
 	/* Views only; touched as far as the longest list so far. */
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
+	static struct work_net net;
 	const struct json *spec = json_get(payload, "spec"), *id = json_get(payload, "handle_id");
-	struct work_spec out = { .argv = argv, .env = env };
+	struct work_spec out = { .argv = argv, .env = env, .net = &net };
 	uint8_t *secrets = NULL;
 	size_t nsecrets = 0;
 	enum work_refusal why;
@@ -245,6 +245,8 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 		why = check_wishes(spec, spec_wishes, sizeof(spec_wishes) / sizeof(spec_wishes[0]), err);
 	if (why == WORK_OK)
 		why = check_modes(payload, spec, err);
+	if (why == WORK_OK)
+		why = take_network(spec, &out, err);
 	if (why == WORK_OK)
 		why = start_secrets(payload, &secrets, &nsecrets, err);
 	if (why != WORK_OK)

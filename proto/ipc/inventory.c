@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/ipc/ipc.h"
+#include "proto/ipc/launch.h"
 
 #define ID_MAX	999u
 #define HEX	"0123456789abcdef"
@@ -57,6 +58,7 @@ inventory_ok(const struct work_inventory *inv)
 			if ((inv->found[list] >> bit & 1) != 0 && inventory_name((enum inventory_list)list, bit) == NULL)
 				return false;
 	return (inv->flags & ~(INVENTORY_F_KVM | INVENTORY_F_NFT)) == 0 && inv->usb <= INVENTORY_USB_MAX &&
+	    inv->filter_issue < FILTER_ISSUES &&
 	    text_ok(inv->os, sizeof(inv->os)) && text_ok(inv->cpu, sizeof(inv->cpu));
 }
 

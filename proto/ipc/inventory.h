@@ -31,7 +31,8 @@ struct work_inventory {
 	char os[INVENTORY_TEXT];	/* PRETTY_NAME of os-release */
 	char cpu[INVENTORY_TEXT];	/* model */
 	uint8_t limits;			/* LAUNCH_CTL_* of launch.h: what can be limited, or counted, here */
-	char reserved[5];
+	uint8_t filter_issue;		/* enum filter_issue of launch.h: whether workloads can have a filtered network here */
+	char reserved[4];
 };
 static_assert(sizeof(struct work_inventory) == 304, "wire size");
 

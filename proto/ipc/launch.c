@@ -55,7 +55,7 @@ void
 launch_parts_text(uint32_t parts, char *buf, size_t size)
 {
 	static const char *const names[] = { "user namespaces", "a view of its own", "a pid namespace", "an ipc namespace",
-		"a uts namespace", "a network namespace", "a /proc of its own", "Landlock", "seccomp" };
+		"a uts namespace", "a network namespace", "a /proc of its own", "Landlock", "seccomp", "a packet filter" };
 	size_t len = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -69,10 +69,24 @@ launch_parts_text(uint32_t parts, char *buf, size_t size)
 	buf[len] = '\0';
 }
 
+const char *
+launch_filter_issue_text(enum filter_issue issue)
+{
+	static const char *const texts[] = { [FILTER_WORKS] = "",
+		[FILTER_NO_NAMESPACES] = "this machine gives no user, network, mount or pid namespaces, seccomp or Landlock",
+		[FILTER_NO_NFT] = LAUNCH_NFT " is not installed (package nftables)",
+		[FILTER_NO_PASTA] = LAUNCH_PASTA " is not installed (package passt)",
+		[FILTER_NO_TUN] = LAUNCH_TUN " is not there for everybody (module tun, mode 0666)",
+		[FILTER_FAILED] = "nft or pasta did not work when the launcher tried them (a kernel without nf_tables?)" };
+
+	return (unsigned)issue < FILTER_ISSUES ? texts[issue] : "";
+}
+
 static bool
 parts_ok(uint32_t parts, const struct launch_ready *ready)
 {
 	return (parts & ~ready->parts) == 0 && ((parts & LAUNCH_PARTS_IN_USER) == 0 || (parts & LAUNCH_PART_USER) != 0) &&
+	    ((parts & LAUNCH_PART_FILTER) == 0 || (parts & LAUNCH_PARTS_FILTERED) == LAUNCH_PARTS_FILTERED) &&
 	    (ready->tree != LAUNCH_TREE_PIDNS || (parts & LAUNCH_PART_PID) != 0);
 }
 

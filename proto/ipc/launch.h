@@ -61,11 +61,24 @@ enum launch_tree {
 #define LAUNCH_PART_PROC	0x040u	/* a /proc of its own; with MOUNT but without this it sees the machine's */
 #define LAUNCH_PART_LANDLOCK	0x080u
 #define LAUNCH_PART_SECCOMP	0x100u
+#define LAUNCH_PART_FILTER	0x200u	/* START: with NET; a way out of it, filtered as the spec says */
 #define LAUNCH_PARTS_IN_USER	(LAUNCH_PART_MOUNT | LAUNCH_PART_PID | LAUNCH_PART_IPC | LAUNCH_PART_UTS | LAUNCH_PART_NET | \
-				LAUNCH_PART_PROC)
+				LAUNCH_PART_PROC | LAUNCH_PART_FILTER)
 #define LAUNCH_PARTS_UID	(LAUNCH_PART_LANDLOCK | LAUNCH_PART_SECCOMP)	/* sandbox-level = uid */
-#define LAUNCH_PARTS_NAMESPACES	(LAUNCH_PARTS_UID | LAUNCH_PART_USER | (LAUNCH_PARTS_IN_USER & ~LAUNCH_PART_NET))
-#define LAUNCH_PARTS_ALL	(LAUNCH_PARTS_NAMESPACES | LAUNCH_PART_NET)
+#define LAUNCH_PARTS_NAMESPACES	(LAUNCH_PARTS_UID | LAUNCH_PART_USER | \
+				(LAUNCH_PARTS_IN_USER & ~(LAUNCH_PART_NET | LAUNCH_PART_FILTER)))
+/* What FILTER needs: nothing it is made of may be in reach of the payload. */
+#define LAUNCH_PARTS_FILTERED	(LAUNCH_PART_FILTER | LAUNCH_PART_NET | LAUNCH_PART_USER | LAUNCH_PART_MOUNT | LAUNCH_PART_PID | \
+				LAUNCH_PART_PROC | LAUNCH_PART_SECCOMP | LAUNCH_PART_LANDLOCK)
+#define LAUNCH_PARTS_ALL	(LAUNCH_PARTS_NAMESPACES | LAUNCH_PART_NET)	/* a machine without FILTER lacks nothing of the sandbox */
+#define LAUNCH_PARTS_KNOWN	(LAUNCH_PARTS_ALL | LAUNCH_PART_FILTER)
+
+/* What FILTER runs, as the runner. */
+#define LAUNCH_NFT	"/usr/sbin/nft"
+#define LAUNCH_PASTA	"/usr/bin/pasta"
+#define LAUNCH_TUN	"/dev/net/tun"
+
+enum filter_issue { FILTER_WORKS, FILTER_NO_NAMESPACES, FILTER_NO_NFT, FILTER_NO_PASTA, FILTER_NO_TUN, FILTER_FAILED, FILTER_ISSUES };
 
 #define LAUNCH_SHOW_SIZE	200
 #define LAUNCH_STAGE_MAX	15u
@@ -151,6 +164,9 @@ enum init_stage {
 	INIT_STAGE_CAPS = 13,
 	INIT_STAGE_LANDLOCK = 14,
 	INIT_STAGE_SECCOMP = 15,
+	INIT_STAGE_RULES = 16,		/* FILTER: nft */
+	INIT_STAGE_PASTA = 17,		/* FILTER: the way out */
+	INIT_STAGE_CHECK = 18,		/* FILTER: the check that it holds */
 };
 
 struct init_started {
@@ -182,6 +198,7 @@ static_assert(sizeof(struct init_exited) == 32, "wire size");
 #define LAUNCH_REPORT_STARTED	0x1u
 #define LAUNCH_REPORT_FAILED	0x2u
 #define LAUNCH_REPORT_EXITED	0x4u
+#define LAUNCH_REPORT_NETWORK	0x8u	/* with STARTED: the way out of a filtered network ended first, so workinit ended the payload */
 
 struct launch_report {
 	uint32_t flags;			/* LAUNCH_REPORT_*: which parts are set */
@@ -202,6 +219,7 @@ static_assert(sizeof(struct init_signal) == 8, "wire size");
 bool launch_show_ok(const char *show);	/* clean absolute paths, one space between two; "" is none */
 /* "user namespaces, seccomp": the parts by name; 0 gives "". Cut at size. */
 void launch_parts_text(uint32_t parts, char *buf, size_t size);
+const char *launch_filter_issue_text(enum filter_issue issue);
 bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
 bool launch_ref_ok(const struct launch_ref *r);
 bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);

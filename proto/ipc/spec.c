@@ -24,6 +24,7 @@ static bool
 spec_ok(const struct work_spec *spec)
 {
 	if (!handle_ok(spec->handle) || spec->argc < 1 || spec->argc > WORK_ARGV_MAX ||
+	    spec->network > WORK_NETWORK_HOST || (spec->network == WORK_NETWORK_FILTERED && spec->net == NULL) ||
 	    spec->envc > WORK_ENV_MAX || spec->argv[0].len == 0 || (!spec->env_given && spec->envc != 0))
 		return false;
 	for (uint32_t i = 0; i < spec->argc; i++)
@@ -33,6 +34,18 @@ spec_ok(const struct work_spec *spec)
 		if (!env_ok(&spec->env[i]))
 			return false;
 	return spec->secrets.len == 0 || secrets_ok(spec->secrets.s, spec->secrets.len);
+}
+
+static void
+put_net(struct wire_w *w, const struct work_spec *spec)
+{
+	wire_put_u8(w, spec->network);
+	if (spec->network != WORK_NETWORK_FILTERED)
+		return;
+	fw_put(w, &spec->net->rules);
+	wire_put_u8(w, spec->net->bounded);
+	if (spec->net->bounded)
+		fw_put(w, &spec->net->bound);
 }
 
 int
@@ -59,6 +72,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 		wire_put_bytes(&w, spec->env[i].s, spec->env[i].len);
 	wire_put_bytes(&w, spec->secrets.s, spec->secrets.len);
 	wire_put_bytes(&w, spec->job.s, spec->job.len);
+	put_net(&w, spec);
 	return wire_w_done(&w, ret_len);
 }
 
@@ -72,6 +86,23 @@ get_list(struct wire_r *r, struct work_str *list, uint32_t max, uint32_t *ret_n)
 	*ret_n = r->err == 0 ? n : 0;
 	for (uint32_t i = 0; i < *ret_n; i++)
 		list[i].s = (const char *)wire_bytes(r, &list[i].len);
+}
+
+static void
+get_net(struct wire_r *r, struct work_spec *spec)
+{
+	uint8_t bounded;
+
+	spec->network = wire_u8(r);
+	if (spec->network != WORK_NETWORK_FILTERED || spec->net == NULL)
+		return;
+	fw_get(r, &spec->net->rules);
+	bounded = wire_u8(r);
+	spec->net->bounded = bounded == 1;
+	if (spec->net->bounded)
+		fw_get(r, &spec->net->bound);
+	if (bounded > 1)
+		r->err = -EBADMSG;
 }
 
 int
@@ -94,6 +125,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	get_list(&r, spec->env, WORK_ENV_MAX, &spec->envc);
 	spec->secrets.s = (const char *)wire_bytes(&r, &spec->secrets.len);
 	spec->job.s = (const char *)wire_bytes(&r, &spec->job.len);
+	get_net(&r, spec);
 	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))
 		return -EBADMSG;
 	return 0;

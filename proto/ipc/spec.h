@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ipc/firewall.h"
 #include "proto/ipc/names.h"
 
 #define WORK_ARGV_MAX	4096		/* strings */
@@ -16,6 +17,20 @@
 struct work_str {		/* a view into the encoded spec, not NUL-terminated, holds no NUL */
 	const char *s;
 	size_t len;
+};
+
+/* The network of a workload. What a hub asks for is one of the first three; what workinit is told is no DEFAULT. */
+enum work_network {
+	WORK_NETWORK_DEFAULT,	/* what the device's policy says */
+	WORK_NETWORK_NONE,
+	WORK_NETWORK_FILTERED,	/* what struct work_net says, and nothing else */
+	WORK_NETWORK_HOST,
+};
+
+struct work_net {
+	struct firewall rules;
+	bool bounded;
+	struct firewall bound;	/* the rules must be inside of it */
 };
 
 /*
@@ -34,6 +49,8 @@ struct work_spec {
 	uint32_t argc, envc;
 	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
 	struct work_str job;		/* an encoded work_job (job.h), or empty; not for workinit */
+	uint8_t network;		/* enum work_network */
+	struct work_net *net;		/* allocated by the caller, valid with WORK_NETWORK_FILTERED; NULL: such a spec is refused */
 };
 
 /* Encodes into buf. Returns 0 and the length, -ENOSPC, or -EINVAL when the spec breaks a limit. */

@@ -34,7 +34,8 @@ decode(const uint8_t *data, size_t size)
 	}
 	if (start_decode(f.payload, f.handle, &spec, &len, err) == WORK_OK) {
 		static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
-		struct work_spec out = { .argv = argv, .env = env };
+		static struct work_net net;
+		struct work_spec out = { .argv = argv, .env = env, .net = &net };
 
 		if (work_spec_decode(&out, spec, len) < 0)
 			abort();

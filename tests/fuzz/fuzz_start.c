@@ -11,7 +11,8 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
-	struct work_spec out = { .argv = argv, .env = env };
+	static struct work_net net;
+	struct work_spec out = { .argv = argv, .env = env, .net = &net };
 	char err[START_ERROR] = "";
 	struct json_doc *doc;
 	uint8_t *spec = NULL;

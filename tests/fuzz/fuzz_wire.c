@@ -11,8 +11,9 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct work_str argv[WORK_ARGV_MAX], env[WORK_ENV_MAX];
+	static struct work_net net;
 	static uint8_t again[WORK_SPEC_MAX];
-	struct work_spec spec = { .argv = argv, .env = env };
+	struct work_spec spec = { .argv = argv, .env = env, .net = &net };
 	size_t len;
 
 	if (work_spec_decode(&spec, data, size) < 0)

@@ -23,8 +23,7 @@ decide(bool no_network, uint32_t *ret_parts)
 {
 	*ret_parts = 0xdead;
 	error[0] = '\0';
-	policy.network = no_network ? POLICY_NETWORK_NONE : POLICY_NETWORK_HOST;
-	enum work_refusal r = confinement_decide(&conf, &policy, &ready, ret_parts, error);
+	enum work_refusal r = confinement_decide(&conf, &policy, &ready, no_network ? WORK_NETWORK_NONE : WORK_NETWORK_HOST, ret_parts, error);
 
 	assert_int_equal(error[0] == '\0', r == WORK_OK);
 	return r;

@@ -121,8 +121,6 @@ off_and_less_network(void **state)
 {
 	begin("[work]\nstart = no\n", "true");
 	refused("policy.conf:2: start = no");
-	begin("[work]\nnetwork = filtered\n", "true");
-	refused("policy.conf:2: network");
 	begin("", "true");
 	policy.denied = true;
 	policy.start = false;

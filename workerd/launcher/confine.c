@@ -67,17 +67,22 @@ int
 confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage)
 {
 	const struct view_wish wish = { who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0,
-		(who->parts & LAUNCH_PART_NET) != 0 };
+		(who->parts & LAUNCH_PART_NET) != 0, (who->parts & LAUNCH_PART_FILTER) != 0 ? who->fw : NULL };
 	bool proc = false;
 	int flags = 0, r = 0;
 
 	for (unsigned i = 0; i < NAMESPACES; i++)
 		flags |= (who->parts & namespaces[i].part) != 0 ? namespaces[i].flag : 0;
+	*ret_stage = INIT_STAGE_PASTA;
+	if ((who->parts & LAUNCH_PART_FILTER) != 0 && (r = netns_begin(who->netns, who->fw)) < 0)
+		return r;
 	*ret_stage = INIT_STAGE_NAMESPACES;
 	if (flags != 0 && unshare(flags) < 0)
 		return -errno;
 	*ret_stage = INIT_STAGE_NET;
 	if ((who->parts & LAUNCH_PART_NET) != 0 && (r = raise_loopback()) < 0)
+		return r;
+	if ((who->parts & LAUNCH_PART_FILTER) != 0 && (r = netns_build(who->netns, ret_stage)) < 0)
 		return r;
 	if ((who->parts & LAUNCH_PART_MOUNT) != 0)
 		r = view_enter(&c->view, &wish, &proc);
@@ -101,12 +106,19 @@ try_parts(void)
 {
 	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY, .propagation = MS_PRIVATE };
 	uint32_t parts = LAUNCH_PART_PID;
+	static struct firewall nothing;
+	enum init_stage stage;
+	struct netns netns;
+	/* Where one of the programs is missing there is nothing to try. */
+	bool filter = access(LAUNCH_NFT, X_OK) == 0 && access(LAUNCH_PASTA, X_OK) == 0 && netns_begin(&netns, &nothing) == 0;
 
 	for (unsigned i = 0; i < NAMESPACES; i++)
 		if (unshare(namespaces[i].flag) == 0)
 			parts |= namespaces[i].part;
 	if ((parts & LAUNCH_PART_NET) != 0 && raise_loopback() < 0)
 		parts &= ~LAUNCH_PART_NET;
+	if (filter && (parts & LAUNCH_PART_NET) != 0 && netns_build(&netns, &stage) == 0)
+		parts |= LAUNCH_PART_FILTER;
 	if ((parts & LAUNCH_PART_MOUNT) == 0 || mount("tmpfs", "/proc", "tmpfs", 0, NULL) < 0 || mkdir("/proc/proc", 0700) < 0 ||
 	    mount_setattr(AT_FDCWD, "/proc", AT_RECURSIVE, &ro, sizeof(ro)) < 0)
 		return parts & ~LAUNCH_PART_MOUNT;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "proto/ipc/launch.h"
+#include "workerd/launcher/netns.h"
 #include "workerd/launcher/view.h"
 
 struct confine {
@@ -34,6 +35,8 @@ struct confine_who {
 	gid_t gid;
 	uint32_t parts;
 	const char *show;
+	struct firewall *fw;	/* with LAUNCH_PART_FILTER */
+	struct netns *netns;	/* filled then */
 };
 int confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage);
 

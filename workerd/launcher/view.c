@@ -253,6 +253,43 @@ mount_names(void)
 	return 0;
 }
 
+/*
+ * resolv.conf names the resolvers the filter lets pass, on their usual port. Where the machine has a link, mostly to below /run, the file is
+ * made where that leads; else it is laid over the machine's.
+ */
+static int
+name_resolvers(const struct firewall *fw)
+{
+	char text[FW_RESOLVERS * (FW_TEXT + 12)] = "", link[64] = "", at[PATH_MAX], *p = text, addr[FW_TEXT];
+	const char *run;
+	int r;
+
+	for (uint32_t i = 0; i < fw->nresolvers; i++)
+		if (fw->resolvers[i].port == 53)
+			p = add(add(add(p, "nameserver "), fw_address_text(fw->resolvers[i].family, fw_address(fw->resolvers[i].family,
+			    fw->resolvers[i].addr), addr)), "\n");
+	run = readlink("/etc/resolv.conf", link, sizeof(link) - 1) > 0 ? strstr(link, "run/") : NULL;
+	if (run == NULL || strstr(run, "..") != NULL || (run != link && run[-1] != '/'))
+		return make_file(AT "/run/resolv.conf", text, (size_t)(p - text));
+	memcpy(at, AT "/", AT_LEN + 1);
+	memcpy(at + AT_LEN + 1, run, strlen(run) + 1);
+	*strrchr(at, '/') = '\0';
+	r = make_dir(at);
+	at[strlen(at)] = '/';
+	return r < 0 ? r : make_file(at, text, (size_t)(p - text));
+}
+
+/* After the view has become the root: links lead where they will lead. */
+static int
+mount_resolvers(void)
+{
+	struct stat st;
+
+	if (lstat("/run/resolv.conf", &st) < 0 || lstat("/etc/resolv.conf", &st) < 0)
+		return 0;
+	return mount("/run/resolv.conf", "/etc/resolv.conf", NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+}
+
 static int
 mount_kernel(const struct view_wish *wish, int machine_proc, bool *ret_proc)
 {
@@ -279,6 +316,8 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 		r = lay_out(&view->entries[i], wish->own_net);
 	if (r == 0)
 		r = name_runner(wish, work_dir + AT_LEN);
+	if (r == 0 && wish->fw != NULL)
+		r = name_resolvers(wish->fw);
 	if (r == 0)
 		r = show(wish->show);
 	if (r == 0)
@@ -315,7 +354,7 @@ view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc
 		return r;
 	if (chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir(dir + AT_LEN) < 0)
 		return -errno;
-	return 0;
+	return wish->fw != NULL ? mount_resolvers() : 0;
 }
 
 /* Splits show into list[n..]; text holds the strings. */

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "proto/ipc/firewall.h"
+
 #define VIEW_ROWS	64
 
 struct view_entry {
@@ -25,6 +27,7 @@ struct view_wish {
 	gid_t gid;
 	const char *show;	/* more directories, launch_show_ok() */
 	bool own_proc, own_net;	/* else the machine's */
+	const struct firewall *fw;	/* of a filtered network: resolv.conf names its resolvers; NULL = leave it */
 };
 
 /*

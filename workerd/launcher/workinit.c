@@ -47,6 +47,8 @@ static struct {
 	struct confine_who who;
 } job;
 static char text[WORK_SPEC_MAX + 1];
+static struct work_net net;
+static struct netns netns;
 static struct work_str words[2][STRINGS_MAX];
 static char *lists[2][STRINGS_MAX + 1];
 static struct {
@@ -117,9 +119,11 @@ read_spec(struct work_spec *spec)
 {
 	ssize_t n = pread(FD_SPEC, text, WORK_SPEC_MAX, 0);
 
-	*spec = (struct work_spec){ .argv = words[0], .env = words[1] };
+	*spec = (struct work_spec){ .argv = words[0], .env = words[1], .net = &net };
 	if (n < 0 || work_spec_decode(spec, text, (size_t)n) < 0)
 		return n < 0 ? -errno : -EBADMSG;
+	if ((spec->network == WORK_NETWORK_FILTERED) != ((job.who.parts & LAUNCH_PART_FILTER) != 0))
+		return -EBADMSG;
 	work_spec_strings(spec->argv, spec->argc, text, lists[0]);
 	work_spec_strings(spec->env, spec->envc, text, lists[1]);
 	return 0;
@@ -223,6 +227,10 @@ reap(pid_t payload)
 	int status;
 
 	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0; ) {
+		if (pid == netns.pasta && netns.pasta != 0) {	/* without it the network is not the one that was promised */
+			out.report.flags |= LAUNCH_REPORT_NETWORK;
+			kill(payload, SIGKILL);
+		}
 		if (pid != payload)
 			continue;
 		out.report.exited = (struct init_exited){ .wstatus = status, .finished_at = monotime_wall_ns() };
@@ -326,7 +334,7 @@ workinit_start(const struct launcher *l, const struct launch_start *s, const str
 		job.l = l;
 		job.s = s;
 		job.who = (struct confine_who){ l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : l->uid,
-			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show };
+			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns };
 		begin(fds);
 	}
 	if (pid < 0 || !first_of || *l->confine.first == 0)

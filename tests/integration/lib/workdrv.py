@@ -57,14 +57,14 @@ def text(b):
     return b.split(b"\0", 1)[0].decode()
 
 
-def encode_spec(handle, argv, env=None, work_dir="", timeout=0, cpu=0, memory=0, disk=0, pids=0, secrets=b"", job=b""):
+def encode_spec(handle, argv, env=None, work_dir="", timeout=0, cpu=0, memory=0, disk=0, pids=0, secrets=b"", job=b"", network=b"\0"):
     def s(v):
         v = v if isinstance(v, bytes) else v.encode("utf-8", "surrogateescape")
         return struct.pack("=I", len(v)) + v
     out = s(handle) + s(work_dir) + struct.pack("=IIQQIB", timeout, cpu, memory, disk, pids, env is not None)
     out += struct.pack("=I", len(argv)) + b"".join(s(a) for a in argv)
     env = env or []
-    return out + struct.pack("=I", len(env)) + b"".join(s(e) for e in env) + s(secrets) + s(job)
+    return out + struct.pack("=I", len(env)) + b"".join(s(e) for e in env) + s(secrets) + s(job) + network
 
 
 class Run:
@@ -85,12 +85,13 @@ class Run:
 
 class Device:
     def __init__(self, conf="", policy="", plain=False, slots=16, tmp=None, subscribe=True, env=None, pool=True,
-                 handles=None, limit=1 << 62, ack=True, own_launcher=False):
-        """own_launcher: the launcher is a copy of its own in self.dir, which a test may replace."""
+                 handles=None, limit=1 << 62, ack=True, own_launcher=False, enter=()):
+        """own_launcher: the launcher is a copy of its own in self.dir, which a test may replace. enter: what runs it in other namespaces."""
         self.dir = tempfile.mkdtemp(prefix="ewwork.", dir=tmp)
         os.chmod(self.dir, 0o755)
         self.plain = plain or os.getuid() != 0
         self.subscribe, self.limit, self.ack = subscribe, limit, ack
+        self.enter = list(enter)
         self.uid = os.getuid() if os.getuid() != 0 else (PLAIN_UID if plain else WORK_UID)
         self.pool = pool and not self.plain
         self.env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1", **(env or {})}
@@ -148,6 +149,7 @@ class Device:
             if self.pool:
                 ids += ["--inh-caps=-all,+setuid,+setgid", "--ambient-caps=-all,+setuid,+setgid"]
             args = ids + args
+        args = self.enter + args
         cg, fd = self.cgroup, self.control.fileno()
 
         def prepare():
