@@ -322,17 +322,13 @@ class Withheld(Device):
         super().__init__(plain=True, **kw)
 
     def spawn(self):
-        real = workdrv.exe
         script = f"{self.dir}/launcher"
         with open(script, "w", encoding="ascii") as f:
             f.write("#!/usr/bin/python3\nimport os, sys\nos.execv('/usr/bin/python3', " + repr(withheld(self.what)) +
-                    f" + [{real('launcher')!r}] + sys.argv[1:])\n")
+                    f" + [{self.program!r}] + sys.argv[1:])\n")
         os.chmod(script, 0o755)
-        workdrv.exe = lambda name: script if name == "launcher" else real(name)
-        try:
-            return super().spawn()
-        finally:
-            workdrv.exe = real
+        self.program = script
+        return super().spawn()
 
 
 @pytest.mark.parametrize("what,named", [(["user"], "user namespaces"), (["mnt"], "a view of its own"), (["ipc"], "an ipc namespace"),
