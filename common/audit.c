@@ -130,6 +130,17 @@ open_file(int dirfd, const char *name, off_t *ret_size)
 	return take_fd(&fd);
 }
 
+/* An empty file goes on where the old one ended, if there is one: also when we were ended between these steps. */
+static int
+go_on(int dirfd, const char *old, struct audit *audit)
+{
+	off_t size;
+	_cleanup_close_ int fd = faccessat(dirfd, old, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? open_file(dirfd, old, &size) : -1;
+	int r = fd < 0 ? 0 : find_head(fd, size, &audit->head);
+
+	return r < 0 || audit->head.seq == 0 ? r : audit_append(audit, CONTINUES "%s", audit->head.digest);
+}
+
 int
 audit_open(int dirfd, const char *name, uint64_t max, struct audit *ret_audit)
 {
@@ -139,18 +150,20 @@ audit_open(int dirfd, const char *name, uint64_t max, struct audit *ret_audit)
 	off_t size;
 	int r;
 
+	snprintf(old, sizeof(old), "%s.old", name);
 	fd = r = open_file(dirfd, name, &size);
 	if (r >= 0)
 		r = find_head(fd, size, &audit.head);
 	if (r >= 0 && (uint64_t)size > max) {
-		snprintf(old, sizeof(old), "%s.old", name);
 		if (renameat(dirfd, name, dirfd, old) < 0)
 			return -errno;
 		close(fd);
-		fd = r = audit.fd = open_file(dirfd, name, &size);
-		if (r >= 0)
-			r = audit_append(&audit, CONTINUES "%s", audit.head.digest);
+		fd = r = open_file(dirfd, name, &size);
+		audit.head = audit_first;
 	}
+	audit.fd = fd;
+	if (r >= 0 && audit.head.seq == 0)
+		r = go_on(dirfd, old, &audit);
 	if (r < 0)
 		return r;
 	audit.fd = take_fd(&fd);

@@ -6,6 +6,7 @@ tests/vm has the real ones. B93 is test_upgrade_interrupt.py.
 """
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -51,6 +52,31 @@ def test_installs(rig):
         assert st.st_uid == 0 and stat.S_IMODE(st.st_mode) == (0o755 if name in PROGRAMS else 0o644), name
     assert rig.upgrade(Release(rig, 3, "3.0")) == ("done", "ok")
     assert os.listdir(os.path.join(rig.state, "releases")) == ["3"]
+
+
+WRITTEN = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(?:write|pwrite64|writev|copy_file_range|sendfile)\(\d+<([^>]*)>.* = (\d+)$")
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="skipped: no strace")
+def test_bytes_written(rig):
+    """An upgrade writes at most twice the release to the disk: once when it is queued, once when it is installed, and what is kept of it (state,
+    history, progress) is less than the data in it that is not installed."""
+    rig.fakeprog += b"\0" * 85_000      # all programs together are about as large as the real ones
+    release = Release(rig, files={"sbom.spdx.json": b"x" * 11_000})
+    for n in range(40):     # the history is as long as it gets
+        assert rig.upgrade(Release(rig, 2, channel="edge"), source="operator")[0] == "refused", n
+    path = os.path.join(rig.where, "x.release")
+    rig._put(path, release.data, 0o644)
+    total = 0
+    for command in ([EDGECTL, "upgrade", path, "--no-wait", "--state", rig.state], rig.args()):
+        log = os.path.join(rig.where, "strace")
+        subprocess.run(["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=write,pwrite64,writev,copy_file_range,sendfile", "-o", log, *command],
+                       check=True, env=ENV, capture_output=True, timeout=100)
+        with open(log, encoding="utf-8", errors="replace") as f:
+            total += sum(int(m.group(2)) for m in map(WRITTEN.match, f.read().splitlines()) if m and m.group(1).startswith(rig.state))
+    assert rig.last() == ("done", "ok")
+    assert 1.9 * len(release.data) < total <= 2 * len(release.data), (total, len(release.data))
+    print(f"{total} bytes written for a release of {len(release.data)}")
 
 
 def test_on_trial_then_for_good(rig):

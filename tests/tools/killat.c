@@ -1,7 +1,7 @@
 /*
- * killat [-p] N COMMAND...: runs COMMAND and kills it with SIGKILL just before its Nth system call that changes a file, in no more than that
- * process itself. With -p it is a power cut: of every file that was written since its last fsync, the content is lost (the file has
- * length 0 afterwards), as a file system may leave it.
+ * killat [-p|-z] N COMMAND...: runs COMMAND and kills it with SIGKILL just before its Nth system call that changes a file, in no more than that
+ * process itself. With -p it is a power cut: every file that was written since its last fsync is as long as it was before that (a new one has
+ * length 0 afterwards), as a file system may leave it. With -z its length has arrived and its content has not: zeros.
  *
  * N = 0 runs it to its end. Prints "COUNT NAME": how many such calls there were until then, and the one before which it ended ("-": none).
  * The calls are counted, not sampled: the test asks for 1, 2, 3, ... until the command ends by itself.
@@ -39,20 +39,23 @@ static const struct { long nr; const char *name; } calls[] = {
 	{ SYS_copy_file_range, "copy_file_range" }, { SYS_sendfile, "sendfile" }, { SYS_fallocate, "fallocate" },
 };
 
-static char dirty[DIRTY_MAX][PATH_MAX];
+static struct { char path[PATH_MAX]; off_t size; } dirty[DIRTY_MAX];	/* size: what was there before, and synced */
 static unsigned ndirty;
 
 static int
-is_regular(pid_t pid, unsigned long fd, char path[PATH_MAX])
+is_regular(pid_t pid, unsigned long fd, char path[PATH_MAX], off_t *ret_size)
 {
 	char proc[64];
-	struct stat st;
+	struct stat st = { 0 };
 	ssize_t n;
+	int yes;
 
 	snprintf(proc, sizeof(proc), "/proc/%d/fd/%d", (int)pid, (int)fd);
 	n = readlink(proc, path, PATH_MAX - 1);
 	path[n < 0 ? 0 : n] = '\0';
-	return stat(proc, &st) == 0 && S_ISREG(st.st_mode);
+	yes = stat(proc, &st) == 0 && S_ISREG(st.st_mode);
+	*ret_size = st.st_size;
+	return yes;
 }
 
 static void
@@ -60,16 +63,18 @@ note(pid_t pid, long nr, unsigned long fd)
 {
 	char path[PATH_MAX];
 	unsigned i = 0;
+	off_t size;
 
-	if (!is_regular(pid, fd, path))
+	if (!is_regular(pid, fd, path, &size))
 		return;
-	while (i < ndirty && strcmp(dirty[i], path) != 0)
+	while (i < ndirty && strcmp(dirty[i].path, path) != 0)
 		i++;
 	if (nr == SYS_fsync || nr == SYS_fdatasync) {
 		if (i < ndirty)
-			memcpy(dirty[i], dirty[--ndirty], PATH_MAX);
+			dirty[i] = dirty[--ndirty];
 	} else if (i == ndirty && ndirty < DIRTY_MAX) {
-		strcpy(dirty[ndirty++], path);
+		dirty[ndirty].size = size;
+		strcpy(dirty[ndirty++].path, path);
 	}
 }
 
@@ -80,6 +85,7 @@ changes(pid_t pid, const struct ptrace_syscall_info *info)
 	long nr = (long)info->entry.nr;
 	char path[PATH_MAX];
 	unsigned i = 0;
+	off_t size;
 
 	while (i < COUNT(calls) && calls[i].nr != nr)
 		i++;
@@ -91,51 +97,79 @@ changes(pid_t pid, const struct ptrace_syscall_info *info)
 #endif
 	if (nr == SYS_openat && (info->entry.args[2] & (O_CREAT | O_TRUNC)) == 0)
 		return NULL;
-	if ((nr == SYS_write || nr == SYS_pwrite64 || nr == SYS_writev) && !is_regular(pid, info->entry.args[0], path))
+	if ((nr == SYS_write || nr == SYS_pwrite64 || nr == SYS_writev) && !is_regular(pid, info->entry.args[0], path, &size))
 		return NULL;
 	return calls[i].name;
 }
 
 static void
-power_cut(void)
+power_cut(int zeros)
 {
-	for (unsigned i = 0; i < ndirty; i++)
-		if (truncate(dirty[i], 0) < 0 && errno != ENOENT)
-			perror(dirty[i]);
+	for (unsigned i = 0; i < ndirty; i++) {
+		struct stat st;
+
+		if (stat(dirty[i].path, &st) < 0 || st.st_size < dirty[i].size)
+			continue;
+		if (truncate(dirty[i].path, dirty[i].size) < 0 || (zeros && truncate(dirty[i].path, st.st_size) < 0))
+			perror(dirty[i].path);
+	}
 }
 
-/* What was written under one name may be renamed before it is synced: its content is lost under the other. */
+/* The path that a call names by a directory's descriptor and a string in its memory. */
+static void
+path_of(pid_t pid, unsigned long fd, unsigned long at, char path[PATH_MAX])
+{
+	char proc[64], dir[PATH_MAX], word[8], text[PATH_MAX] = { 0 };
+	ssize_t n;
+
+	for (size_t i = 0; i + 8 < sizeof(text); i += 8) {
+		errno = 0;
+		*(long *)(void *)word = ptrace(PTRACE_PEEKDATA, pid, (void *)(at + i), NULL);
+		memcpy(text + i, word, 8);
+		if (errno != 0 || memchr(word, '\0', 8) != NULL)
+			break;
+	}
+	snprintf(proc, sizeof(proc), "/proc/%d/fd/%d", (int)pid, (int)fd);
+	n = readlink(proc, dir, sizeof(dir) - 1);
+	dir[n < 0 ? 0 : n] = '\0';
+	snprintf(path, PATH_MAX, "%.2000s/%.2000s", dir, text);
+}
+
+static void
+forget(const char *path)
+{
+	for (unsigned i = 0; i < ndirty; i++)
+		if (strcmp(dirty[i].path, path) == 0)
+			dirty[i--] = dirty[--ndirty];
+}
+
+/* What was written under one name may be renamed before it is synced: its content is lost under the other. What was there is gone. */
 static void
 follow_rename(pid_t pid, const struct ptrace_syscall_info *info)
 {
-	char proc[64], dir[PATH_MAX], name[2][PATH_MAX], word[8];
-	ssize_t n;
+	char from[PATH_MAX], to[PATH_MAX];
 
-	for (int k = 0; k < 2; k++) {
-		unsigned long at = info->entry.args[2 * k + 1];
-		char text[PATH_MAX] = { 0 };
-
-		for (size_t i = 0; i + 8 < sizeof(text); i += 8) {
-			errno = 0;
-			*(long *)(void *)word = ptrace(PTRACE_PEEKDATA, pid, (void *)(at + i), NULL);
-			memcpy(text + i, word, 8);
-			if (errno != 0 || memchr(word, '\0', 8) != NULL)
-				break;
-		}
-		snprintf(proc, sizeof(proc), "/proc/%d/fd/%d", (int)pid, (int)info->entry.args[2 * k]);
-		n = readlink(proc, dir, sizeof(dir) - 1);
-		dir[n < 0 ? 0 : n] = '\0';
-		snprintf(name[k], PATH_MAX, "%.2000s/%.2000s", dir, text);
-	}
+	path_of(pid, info->entry.args[0], info->entry.args[1], from);
+	path_of(pid, info->entry.args[2], info->entry.args[3], to);
+	forget(to);
 	for (unsigned i = 0; i < ndirty; i++)
-		if (strcmp(dirty[i], name[0]) == 0)
-			strcpy(dirty[i], name[1]);
+		if (strcmp(dirty[i].path, from) == 0)
+			strcpy(dirty[i].path, to);
+}
+
+static void
+follow_unlink(pid_t pid, const struct ptrace_syscall_info *info)
+{
+	char path[PATH_MAX];
+
+	path_of(pid, info->entry.args[0], info->entry.args[1], path);
+	forget(path);
 }
 
 int
 main(int argc, char **argv)
 {
-	int power = argc > 1 && strcmp(argv[1], "-p") == 0, status;
+	int zeros = argc > 1 && strcmp(argv[1], "-z") == 0, power = zeros || (argc > 1 && strcmp(argv[1], "-p") == 0), status;
 	unsigned long want = argc > 2 + power ? strtoul(argv[1 + power], NULL, 10) : 0, count = 0;
 	const char *last = "-";
 	pid_t pid = fork();
@@ -169,11 +203,13 @@ main(int argc, char **argv)
 			kill(pid, SIGKILL);
 			waitpid(pid, &status, 0);
 			if (power)
-				power_cut();
+				power_cut(zeros);
 			break;
 		}
 		if (strncmp(name, "rename", 6) == 0 && info.entry.args[3] != 0)
 			follow_rename(pid, &info);
+		else if (strcmp(name, "unlinkat") == 0)
+			follow_unlink(pid, &info);
 		else
 			note(pid, (long)info.entry.nr, info.entry.args[0]);
 	}

@@ -77,6 +77,26 @@ make(unsigned lines)
 	return a;
 }
 
+/* Ended between the two steps of a rotation, the new file is empty: what comes then continues the old one all the same. */
+static void
+test_interrupted_rotation(void **state)
+{
+	struct audit a = make(3), b;
+
+	close(a.fd);
+	assert_int_equal(renameat(dirfd, "audit", dirfd, "audit.old"), 0);
+	for (int empty = 0; empty < 2; empty++) {	/* before it is made, and after */
+		if (empty)
+			assert_int_equal(close(openat(dirfd, "audit", O_WRONLY | O_CREAT | O_TRUNC, 0640)), 0);
+		assert_int_equal(audit_open(dirfd, "audit", 1 << 20, &b), 0);
+		assert_int_equal(b.head.seq, 4);
+		close(b.fd);
+	}
+	assert_int_equal(audit_open(dirfd, "audit", 1 << 20, &b), 0);
+	assert_int_equal(b.head.seq, 4);	/* told once */
+	close(b.fd);
+}
+
 static void
 test_chain(void **state)
 {
@@ -230,7 +250,7 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = { T(test_chain), T(test_power_cut), T(test_foreign_content), T(test_full_disk), T(test_new_file),
-		T(test_b88_planted), cmocka_unit_test(test_text) };
+		T(test_interrupted_rotation), T(test_b88_planted), cmocka_unit_test(test_text) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

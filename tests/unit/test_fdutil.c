@@ -67,6 +67,59 @@ only_regular_files(void **state)
 	assert_int_equal(fd_read_file(dirfd_, "none", 100, &data, &len), -ENOENT);
 }
 
+/* What root alone trusts: the file's owner and mode decide, not its content. */
+static void
+own_files(void **state)
+{
+	uint8_t *data = NULL;
+	size_t len;
+
+	assert_int_equal(fd_read_own_file(dirfd_, "f", 10, &data, &len), -ENOENT);
+	assert_int_equal(fd_replace_file(dirfd_, "f", "own", 3, 0644), 0);
+	assert_int_equal(fd_read_own_file(dirfd_, "f", 10, &data, &len), 0);
+	assert_true(len == 3 && memcmp(data, "own", 3) == 0);
+	free(data);
+	assert_int_equal(fd_read_own_file(dirfd_, "f", 2, &data, &len), -EPERM);
+	assert_int_equal(fchmodat(dirfd_, "f", 0664, 0), 0);
+	assert_int_equal(fd_read_own_file(dirfd_, "f", 10, &data, &len), -EPERM);
+	assert_int_equal(symlinkat("f", dirfd_, "link"), 0);
+	assert_int_equal(fd_read_own_file(dirfd_, "link", 10, &data, &len), -EPERM);
+	assert_int_equal(mkfifoat(dirfd_, "fifo", 0600), 0);
+	assert_int_equal(fd_read_own_file(dirfd_, "fifo", 10, &data, &len), -EPERM);
+}
+
+static void
+links(void **state)
+{
+	char target[64] = { 0 };
+
+	assert_int_equal(fd_replace_link(dirfd_, "link", "one"), 0);
+	assert_int_equal(symlinkat("left over", dirfd_, "link.new"), 0);
+	assert_int_equal(fd_replace_link(dirfd_, "link", "two"), 0);
+	assert_int_equal(readlinkat(dirfd_, "link", target, sizeof(target)), 3);
+	assert_string_equal(target, "two");
+	assert_int_equal(fd_replace_link(dirfd_, "link", "two"), 0);
+	assert_int_equal(faccessat(dirfd_, "link.new", F_OK, AT_SYMLINK_NOFOLLOW), -1);
+}
+
+static void
+flat_dirs(void **state)
+{
+	assert_int_equal(fd_remove_flat_dir(dirfd_, "f"), 0);
+	assert_int_equal(mkdirat(dirfd_, "f", 0700), 0);
+	assert_int_equal(symlinkat("/etc", dirfd_, "f/link"), 0);
+	assert_int_equal(close(openat(dirfd_, "f/file", O_CREAT | O_WRONLY, 0600)), 0);
+	assert_int_equal(mkdirat(dirfd_, "f/dir", 0700), 0);
+	assert_int_equal(fd_remove_flat_dir(dirfd_, "f"), -ENOTEMPTY);	/* never deeper */
+	assert_int_equal(unlinkat(dirfd_, "f/dir", AT_REMOVEDIR), 0);
+	assert_int_equal(fd_remove_flat_dir(dirfd_, "f"), 0);
+	assert_int_equal(faccessat(dirfd_, "f", F_OK, 0), -1);
+	assert_int_equal(symlinkat("/tmp", dirfd_, "link"), 0);
+	assert_true(fd_remove_flat_dir(dirfd_, "link") < 0);
+	assert_true(fd_free_space(dirfd_) > 0);
+	assert_int_equal(fd_free_space(-1), 0);
+}
+
 static void
 sealed(void **state)
 {
@@ -90,6 +143,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(replace_and_read, setup, teardown),
 		cmocka_unit_test_setup_teardown(only_regular_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(own_files, setup, teardown),
+		cmocka_unit_test_setup_teardown(links, setup, teardown),
+		cmocka_unit_test_setup_teardown(flat_dirs, setup, teardown),
 		cmocka_unit_test(sealed),
 	};
 

@@ -2,7 +2,9 @@
 # Upgrades of the real product under the real units, in the container of tests/vm/nspawn or the machine of tests/vm/qemu. /releases has what
 # tests/vm/releases made. After each upgrade all units are enabled and active and all is well.
 . /payload/lib.sh
-version_of() { /var/lib/edgeward/current/edgectl version 2>/dev/null | sed -n "s/^$1 *//p"; }
+own_edgectl() { local e=/var/lib/edgeward/current/edgectl; [ -x $e ] || e=edgectl; $e "$@"; }
+version_of() { own_edgectl version 2>/dev/null | sed -n "s/^$1 *//p"; }
+connectd_is() { is "$(version_of connectd)" "$1"; }
 last() { edgectl -j upgrade --history | tr -d '\n' | tr '{' '\n' | tail -1 | sed -n 's/.*"outcome": *"\([a-z-]*\)".*"code": *"\([a-z-]*\)".*/\1 \2/p'; }
 workload_pid() { edgectl -j workloads | tr '{,' '\n\n' | sed -n 's/^ *"pid": *\([0-9]*\).*/\1/p' | head -1; }
 upgrade_state_is() { edgectl upgrade --check | grep -q "$1"; }
@@ -16,7 +18,7 @@ units_are_up() {
 }
 all_is_well() { # all_is_well AFTER VERSION OUTCOME
 	ok "$1: told as it was" grep -qxE "$3" <<<"$(last)"
-	ok "$1: $2 runs" until_ok 10 bash -c "[ \"\$(/var/lib/edgeward/current/edgectl version | sed -n 's/^connectd *//p')\" = $2 ]"
+	ok "$1: $2 runs" until_ok 10 connectd_is "$2"
 	ok "$1: all is well" until_ok 20 status_is 0
 	ok "$1: units are enabled and active" until_ok 5 units_are_up
 }

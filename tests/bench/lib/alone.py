@@ -33,7 +33,7 @@ def sizes(build, out, results, say):
     """P10: what a device installs, stripped."""
     total = 0
     for path in ("connectd/connectd", "workerd/workerd", "workerd/launcher/launcher", "privhelper/privhelper",
-                 "edgectl/edgectl"):
+                 "privupgrade/privupgrade", "privupgrade/privtrial", "privaccount/privaccount", "edgectl/edgectl"):
         copy = out / "stripped"
         shutil.copy(build / path, copy)
         run("strip", copy)

@@ -1,0 +1,105 @@
+"""B69, B71, B93 for every state file that is not an upgrade's own (that is test_upgrade_interrupt.py): the writer is killed before each of its
+system calls that changes a file, and the power is cut there: what was not synced is lost, or is there in length alone (zeros).
+
+The calls are enumerated by tests/tools/killat.c (ptrace), not sampled; the writers are the daemons' own code (tests/tools/statelife.c), and
+edgectl itself for an operator's request. After each point what is loaded is the old or the new state (of a file that is appended to: a
+beginning of what was written, every part of it right), and the same change works again. The ledger lies on a tmpfs, so nothing but kill -9
+is a case for it. Where this kind of fault could occur: common/fdutil.c's fd_replace_file(), connectd/statefile.c, workerd/owners.c,
+journal.c, segment.c, spool.c, common/audit.c, usbledger.c, edgectl/upgrade.c.
+"""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from lib.agent import BUILD, is_root
+from lib.release import EDGECTL, ENV, manifest, PROGRAMS, compile_tool
+
+LIFE = os.path.join(BUILD, "tests/tools/statelife")
+pytestmark = [pytest.mark.skipif(shutil.which("cc") is None, reason="skipped: no cc"), pytest.mark.timeout(300)]
+MODES = {"kill": [], "lost": ["-p"], "zeros": ["-z"]}
+
+
+@pytest.fixture(name="killat", scope="module")
+def fixture_killat(tmp_path_factory):
+    return compile_tool("killat", str(tmp_path_factory.mktemp("tools")))
+
+
+@pytest.fixture(name="where")
+def fixture_where():
+    with tempfile.TemporaryDirectory(prefix="edgeward-state-", dir="/dev/shm") as where:
+        yield where
+
+
+def life(kind, step, where):
+    p = subprocess.run([LIFE, kind, step, where], capture_output=True, text=True, env=ENV, check=False, timeout=60)
+    assert p.returncode == 0, (kind, step, p.stderr[-2000:])
+    return p.stdout.strip()
+
+
+def each_point(killat, mode, where, command, pristine):
+    """Runs command to each of its points in a fresh copy of pristine: yields (number, name of the call)."""
+    for n in range(1, 500):
+        shutil.rmtree(where)
+        shutil.copytree(pristine, where, symlinks=True)
+        p = subprocess.run([killat, *MODES[mode], str(n), *command], capture_output=True, text=True, env=ENV, timeout=60, check=False)
+        assert "Sanitizer" not in p.stderr and "not so" not in p.stderr, p.stderr
+        name = p.stdout.split()[-1]
+        yield n, name
+        if name == "-":
+            return
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("kind, modes, least", [("credential", MODES, 5), ("clock", MODES, 5), ("owners", MODES, 5), ("journal", MODES, 8), ("spool", MODES, 10),
+                                                ("audit", MODES, 5), ("ledger", ["kill"], 3)])
+def test_b69_every_call(killat, where, kind, modes, least):
+    pristine, at = os.path.join(where, "pristine"), os.path.join(where, "at")
+    os.mkdir(pristine)
+    os.mkdir(at)
+    life(kind, "old", pristine)
+    points = 0
+    for mode in modes:
+        seen = set()
+        for n, name in each_point(killat, mode, at, [LIFE, kind, "new", at], pristine):
+            # A start, the same change again, and the next start.
+            found = life(kind, "check", at)
+            seen.add(found)
+            life(kind, "new", at)
+            assert life(kind, "check", at) == "new", (mode, n, name)
+            points += name != "-"
+        assert {"old", "new"} <= seen and (mode != "kill" or "gone" not in seen), (mode, seen)
+    assert points >= least * len(modes)
+    print(f"{kind}: {points} points, 0 lost")
+
+
+@pytest.mark.skipif(not is_root(), reason="skipped: needs root")
+def test_b69_an_operators_request(killat, where):
+    """edgectl upgrade FILE: until the request is there in whole there is none, and with it the release is complete."""
+    state, pristine, release = (os.path.join(where, n) for n in ("state", "pristine", "x.release"))
+    files = {n: os.urandom(200_000) for n in PROGRAMS}
+    data = b"untrusted comment: x\nAAAA\n" + manifest(files, 7, "7.0").encode() + b"".join(files.values())
+    with open(release, "wb") as f:
+        f.write(data)
+    os.makedirs(os.path.join(pristine, "upgrade/queue"))
+    os.mkdir(state)
+    queue = os.path.join(state, "upgrade/queue")
+    command = [EDGECTL, "upgrade", release, "--no-wait", "--state", state]
+    points = 0
+    for mode in ("kill", "lost", "zeros"):
+        seen = set()
+        for n, name in each_point(killat, mode, state, command, pristine):
+            queued = os.path.exists(os.path.join(queue, "request"))
+            seen.add(queued)
+            if not queued:
+                subprocess.run(command, check=True, env=ENV, capture_output=True)
+            with open(os.path.join(queue, "request"), "rb") as f:
+                assert f.read().startswith(b"edgeward-upgrade-request 1\nsequence 7\n"), (mode, n, name)
+            with open(os.path.join(queue, "release"), "rb") as f:
+                assert f.read() == data, (mode, n, name)
+            points += name != "-"
+        assert seen == {True, False}
+    print(f"request: {points} points, 0 lost")
+    assert points > 15
