@@ -36,6 +36,7 @@ static const struct {
 	{ "disk", step_disk },
 	{ "cgroup", step_cgroup },
 	{ "kernel", step_kernel },
+	{ "lent", step_lent },
 	{ "accounts", step_accounts },
 	{ "pool", step_pool },
 	{ "units", step_units },

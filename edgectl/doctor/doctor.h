@@ -102,6 +102,7 @@ void step_identity(struct doctor *d);		/* identity.c */
 void step_disk(struct doctor *d);		/* host.c */
 void step_cgroup(struct doctor *d);		/* cgroup.c */
 void step_kernel(struct doctor *d);		/* host.c */
+void step_lent(struct doctor *d);		/* lent.c */
 void step_accounts(struct doctor *d);		/* accounts.c */
 void step_pool(struct doctor *d);
 void step_units(struct doctor *d);		/* units.c */

@@ -167,6 +167,12 @@ def test_b61_nothing_is_left(world, dev):
     assert world.net.dev.sh("ip -o link; nft list ruleset") == before[1]
 
 
+def test_as_an_ordinary_user(world):
+    """No pool, no cgroup: the pid namespace ends pasta with the rest."""
+    with world.device(f"[work]\nnetwork = filtered\n[network]\nallow = {NEAR4}\n", plain=True) as d:
+        check(world, d, [NEAR4, (NEAR4, OTHER_PORT)], [OTHER4, NEAR6, DEVICE4, "127.0.0.1"])
+
+
 def test_what_is_missing_is_named(world):
     """Without pasta, or with one that cannot work, a start is refused by name; one that needs no filter is taken."""
     world.net.dev.sh("touch /mnt/none; mount --bind /mnt/none /usr/bin/passt")

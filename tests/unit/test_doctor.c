@@ -269,6 +269,44 @@ test_routes(void **state)
 	says("route", CHECK_OK, "");
 }
 
+/* ---- what is lent ---- */
+
+static void
+test_lent(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	snprintf(d.policy_path, sizeof(d.policy_path), "%s/policy", root);
+	d.me = getuid();
+	step_lent(&d);
+	says("filter", CHECK_SKIPPED, "");
+	says("engine", CHECK_SKIPPED, "");
+	nseen = 0;
+	put("/policy", "[work]\nnetwork = filtered\n[containers]\nengine-socket = /run/engine\n");
+	step_lent(&d);
+	says("filter", CHECK_FAIL, "no-filter");
+	says("engine", CHECK_WARN, "no-engine");
+	nseen = 0;
+	put("/usr/sbin/nft", "");
+	put("/usr/bin/pasta", "");
+	put("/dev/net/tun", "");
+	for (unsigned i = 0; i < 3; i++) {
+		static const char *const there[] = { "/usr/sbin/nft", "/usr/bin/pasta", "/dev/net/tun" };
+
+		snprintf(path, sizeof(path), "%s%s", root, there[i]);
+		assert_int_equal(chmod(path, 0777), 0);
+	}
+	put("/run/engine", "no socket");
+	step_lent(&d);
+	says("filter", CHECK_OK, "");
+	says("engine", CHECK_WARN, "no-engine");
+	nseen = 0;
+	put("/policy", "[work]\nnetwork = some\n");
+	step_lent(&d);
+	says("filter", CHECK_SKIPPED, "");
+}
+
 /* ---- the machine ---- */
 
 static void
@@ -527,7 +565,7 @@ main(void)
 	static const struct CMUnitTest tests[] = {
 #define T(name)	cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 		T(test_each_leg), T(test_answers), T(test_hub_clock), T(test_plaintext_is_told), T(test_no_probe), T(test_routes),
-		T(test_namespaces), T(test_controllers), T(test_accounts), T(test_keys), T(test_units), T(test_unit_text),
+		T(test_lent), T(test_namespaces), T(test_controllers), T(test_accounts), T(test_keys), T(test_units), T(test_unit_text),
 		T(test_redact), T(test_proxy_variables), T(test_dates), T(test_exit_code), T(test_long_texts_are_cut), T(test_children_are_ended),
 	};
 

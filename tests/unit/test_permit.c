@@ -128,6 +128,47 @@ off_and_less_network(void **state)
 	refused("policy.conf:9: unknown key; nothing is started");
 }
 
+/* Never more than the policy's network; what is asked for is inside of it, or the refusal says what is not. */
+static void
+networks(void **state)
+{
+	static const char filtered[] = "[work]\nnetwork = filtered\n[network]\nallow = 10.0.0.0/8\ndeny = 10.9.0.0/16\nports = 80\n";
+	static struct work_net net;
+
+	begin("", "true");
+	allowed();
+	assert_int_equal(spec.network, WORK_NETWORK_HOST);
+	begin("[work]\nnetwork = none\n", "true");
+	allowed();
+	assert_int_equal(spec.network, WORK_NETWORK_NONE);
+	spec.network = WORK_NETWORK_HOST;
+	refused("policy.conf:2: network");
+	begin("[work]\nnetwork = filtered\n", "true");	/* to nowhere */
+	allowed();
+	assert_int_equal(spec.network, WORK_NETWORK_NONE);
+	begin(filtered, "true");
+	allowed();
+	assert_int_equal(spec.network, WORK_NETWORK_FILTERED);
+	assert_true(spec.net->rules.nallow == 1 && spec.net->rules.ndeny == 1 && spec.net->rules.nports == 1);
+	begin(filtered, "true");
+	spec.network = WORK_NETWORK_FILTERED;
+	spec.net = &net;
+	assert_int_equal(fw_cidr_parse("10.9.0.0/15", false, &net.rules.allow[net.rules.nallow++]), 0);
+	refused("policy.conf:2: network = filtered; this start's egress_rules: port (every one)");
+	net.rules.ports[net.rules.nports++] = 80;
+	allowed();
+	assert_int_equal(net.rules.ndeny, 1);	/* the device's holds for it, too */
+	begin("[work]\nnetwork = none\n", "true");
+	spec.network = WORK_NETWORK_FILTERED;
+	spec.net = &net;
+	refused("policy.conf:2: network = none; this start asks for some network");
+	begin("", "true");
+	spec.network = WORK_NETWORK_FILTERED;
+	spec.net = &net;
+	net.bounded = true;
+	refused("egress_rules: address 10.8.0.0 is not inside what is permitted by egress_bound");
+}
+
 int
 main(void)
 {
@@ -136,6 +177,7 @@ main(void)
 		cmocka_unit_test(ceilings_and_defaults),
 		cmocka_unit_test(environment),
 		cmocka_unit_test(off_and_less_network),
+		cmocka_unit_test(networks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

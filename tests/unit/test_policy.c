@@ -50,16 +50,22 @@ defaults_permit_what_is_harmless(void **state)
 static void
 every_key_knows_its_line(void **state)
 {
+	static struct firewall fw;
 	char where[POLICY_WHERE];
 
 	assert_int_equal(parse("[work]\n# c\nprograms = /bin/true /usr/bin/make\n\nprograms = /bin/echo\nattach = yes\n[limits]\n"
 	    "memory = 512M\nmemory-default = 64M\ntimeout = 90m\ncpu = 1500\n[services]\nallow = 127.0.0.1:80 [::1]:8080 db:5432\n"
+	    "[network]\npublic = yes\nallow = 10.0.0.0/8 fd00::1\ndeny = 0.0.0.0/0\nports = 80 443\nresolvers = 10.0.0.1 [fd00::1]:5353\n"
 	    "[containers]\nengine-socket = /run/docker.sock\n"), 0);
 	assert_string_equal(value(POLICY_PROGRAMS), "/bin/true /usr/bin/make /bin/echo");
 	assert_string_equal(value(POLICY_MEMORY), "512M");
 	assert_string_equal(value(POLICY_TIMEOUT), "5400s");
 	assert_string_equal(value(POLICY_SERVICES), "127.0.0.1:80 [::1]:8080 db:5432");
 	assert_string_equal(value(POLICY_ENGINE_SOCKET), "/run/docker.sock");
+	assert_string_equal(value(POLICY_NET_RESOLVERS), "10.0.0.1 [fd00::1]:5353");
+	policy_firewall(&policy, &fw);
+	assert_true(fw.public_internet && fw.nallow == 2 && fw.ndeny == 1 && fw.nports == 2 && fw.nresolvers == 2);
+	assert_true(fw.allow[1].family == FW_V6 && fw.deny[0].bits == 0 && fw.ports[1] == 443 && fw.resolvers[1].port == 5353);
 	assert_string_equal(policy_where(&policy, POLICY_PROGRAMS, where), "policy.conf:3: programs");
 	assert_string_equal(policy_where(&policy, POLICY_MEMORY, where), "policy.conf:8: memory");
 	assert_string_equal(policy_where(&policy, POLICY_SERVICES, where), "policy.conf:13: services allow");
@@ -89,6 +95,10 @@ errors_name_the_line_and_leave_the_old_policy(void **state)
 		{ "[devices]\nusb-classes = 3\n", ":2: bad value" }, { "[devices]\nusb-classes = FF\n", ":2: bad value" },
 		{ "[services]\nallow = 127.0.0.1\n", ":2: bad value" }, { "[services]\nallow = h:0\n", ":2: bad value" },
 		{ "[services]\nallow = h:65536\n", ":2: bad value" }, { "[services]\nallow = [x]:1\n", ":2: bad value" },
+		{ "[network]\nallow = 0.0.0.0/0\n", ":2: bad value, expected ADDRESS or ADDRESS/PREFIX, PREFIX not 0" },
+		{ "[network]\nallow = host\n", ":2: bad value" }, { "[network]\nallow = none 10.0.0.1\n", ":2: bad value" },
+		{ "[network]\nports = 0\n", ":2: bad value" }, { "[network]\nports = 80 any\n", ":2: bad value" },
+		{ "[network]\nresolvers = 127.0.0.53\n", ":2: bad value, expected ADDRESS or ADDRESS:PORT, not of this device's loopback" },
 		{ "[containers]\nengine-socket = docker.sock\n", ":2: bad value, expected an absolute path or none" },
 	};
 
