@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/ctlevents.h"
 #include "common/log.h"
 #include "connectd/enroll.h"
 
@@ -102,12 +103,38 @@ on_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
+on_metrics(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct control_client *cl = ctx;
+	const struct link *link = cl->control->link;
+	struct ipc_hdr hdr = { .type = CTL_EV_METRIC, .id = msg->hdr.id };
+	int r = 0;
+
+	for (unsigned i = 0; i < LINK_COUNTS && link->counts[i].n > 0 && r == 0; i++) {
+		struct ctl_metric m = { .name = "link_ends", .value = link->counts[i].n };
+
+		snprintf(m.label, sizeof(m.label), "%s", link->counts[i].cause);
+		r = ipc_send_fds(chan, &hdr, &m, sizeof(m), NULL, 0);
+	}
+	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);
+}
+
+static int
+on_events(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct control_client *cl = ctx;
+
+	return ctlevents_answer(chan, msg, cl->control->link->p.events);
+}
+
+static int
 on_reconnect(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct control_client *cl = ctx;
 
 	cl->used = ++cl->control->count;
 	log_info("reconnect asked for by uid %u", (unsigned)chan->peer.uid);
+	eventlog_add(cl->control->link->p.events, "reconnect", "", "asked for by uid %u", (unsigned)chan->peer.uid);
 	link_reconnect(cl->control->link);
 	return ipc_answer(chan, &msg->hdr, 0, NULL, 0);
 }
@@ -182,6 +209,9 @@ const struct ipc_rule control_rules[] = {
 	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), .max = sizeof(struct ipc_hello),
 	    .handler = on_hello },
 	{ .type = CTL_REQ_STATUS, .states = IPC_ST_OPEN, .handler = on_status },
+	{ .type = CTL_REQ_METRICS, .states = IPC_ST_OPEN, .handler = on_metrics },
+	{ .type = CTL_REQ_EVENTS, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_events), .max = sizeof(struct ctl_events),
+	    .handler = on_events },
 	{ .type = CTL_REQ_RECONNECT, .states = IPC_ST_OPEN, .handler = on_reconnect },
 	{ .type = CTL_REQ_ENROLL, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_enroll),
 	    .max = sizeof(struct ctl_enroll), .handler = on_enroll },

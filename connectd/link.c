@@ -54,6 +54,7 @@ link_set_state(struct link *link, enum ctl_link_state state)
 		return;
 	link->state = state;
 	link->since = monotime_wall_ns();
+	link_tell(link);
 }
 
 void
@@ -65,6 +66,7 @@ link_set_cause(struct link *link, const char *code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(link->detail, sizeof(link->detail), fmt, ap);
 	va_end(ap);
+	link_tell(link);
 	if (strcmp(link->logged, code) == 0)
 		return;
 	memcpy(link->logged, link->cause, sizeof(link->logged));

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "common/conf.h"
+#include "common/eventlog.h"
+#include "common/notify.h"
 #include "common/policy.h"
 #include "common/loop.h"
 #include "connectd/backoff.h"
@@ -32,6 +34,15 @@ struct link_params {
 	struct clock_floor *clock;
 	struct mirror *mirror;
 	struct workchan *work;
+	const struct notify *notify;	/* these two may be NULL */
+	struct eventlog *events;
+};
+
+/* tell.c: how attempts and sessions ended, by cause; the last one is for all that have no place of their own. */
+#define LINK_COUNTS	24
+struct link_count {
+	char cause[32];
+	uint64_t n;
 };
 
 struct link {
@@ -68,6 +79,8 @@ struct link {
 	uint64_t rx_bytes, tx_bytes;	/* of connections that have ended */
 	char cause[32], detail[256], peer[64];
 	char logged[32];		/* the cause that was logged last: one line for each change */
+	char told[64];			/* tell.c: state and cause that were told last */
+	struct link_count counts[LINK_COUNTS];
 	bool insecure;
 };
 
@@ -96,6 +109,11 @@ void link_enroll_forget(struct link *link, const void *ctx);
 int link_choose(struct link *link, char *url, size_t size, const char **ret_bearer, const char **ret_pins);
 void link_set_state(struct link *link, enum ctl_link_state state);
 void link_set_cause(struct link *link, const char *code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* tell.c: the service manager's STATUS= and the event, when state or cause are others than those told last. */
+void link_tell(struct link *link);
+/* An attempt or session has ended with this cause. */
+void link_count(struct link *link);
 
 /* linkend.c: the one place where attempts end. */
 void link_attempt_ended(struct link *link, const struct hubconn_end *end);

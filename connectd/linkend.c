@@ -144,5 +144,6 @@ link_attempt_ended(struct link *link, const struct hubconn_end *end)
 	link->over_set = false;
 	judge_enrollment(link, end);
 	link->enrolling = false;
+	link_count(link);
 	wait_for_retry(link, kind, named);
 }

@@ -41,6 +41,7 @@ struct connectd {
 	struct loop *loop;
 	struct netenv *env;
 	struct notify notify;
+	struct eventlog events;
 	int statefd, listener;
 	struct cred_store cred;
 	struct clock_floor clock;
@@ -162,6 +163,8 @@ load_state(struct connectd *c)
 	cred_load(&c->cred, c->statefd);
 	if (c->cred.note[0] != '\0')
 		log_warn("%s", c->cred.note);
+	eventlog_open(&c->events, c->statefd);
+	eventlog_add(&c->events, "start", "", "connectd %s", EDGEWARD_VERSION);
 	clock_init(&c->clock, c->statefd, EDGEWARD_BUILD_EPOCH * INT64_C(1000000000), &damaged);
 	if (damaged)
 		log_warn("the saved time was damaged and kept aside; going on with the build time");
@@ -191,10 +194,13 @@ world_changed(const char *what, void *ctx)
 static void
 reload(struct connectd *c)
 {
+	notify_send(&c->notify, "RELOADING=1");
 	if (policy_reload(&c->policy, c->opt.policy, policy_owner(c->opt.rundir)) == 0)
 		log_info("%s has been read again", c->opt.policy);
 	else
 		log_error("%s; what was in force before stays in force", c->policy.problem);
+	eventlog_add(&c->events, "policy", c->policy.problem[0] != '\0' ? "policy-bad" : "", "%s", c->policy.problem[0] != '\0' ? c->policy.problem : "read again");
+	notify_send(&c->notify, "READY=1");
 }
 
 static void
@@ -246,7 +252,8 @@ static void
 meet_the_others(struct connectd *c)
 {
 	struct link_params params = { .loop = c->loop, .env = c->env, .conf = &c->conf, .policy = &c->policy,
-		.device = &c->device, .cred = &c->cred, .clock = &c->clock, .mirror = &c->mirror, .work = &c->work };
+		.device = &c->device, .cred = &c->cred, .clock = &c->clock, .mirror = &c->mirror, .work = &c->work,
+		.notify = &c->notify, .events = &c->events };
 
 	mirror_init(&c->mirror);
 	workchan_init(&c->work, c->loop, &c->mirror, work_changed, c);
@@ -288,6 +295,8 @@ wind_up(struct connectd *c)
 	cred_wipe(&c->cred);
 	notify_done(&c->notify);
 	loop_free(c->loop);
+	eventlog_add(&c->events, "stop", "", "asked to");
+	eventlog_close(&c->events);
 	close(c->statefd);
 }
 

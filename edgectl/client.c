@@ -74,20 +74,58 @@ on_policy_key(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_metric(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct ctl_metric m;
+
+	memcpy(&m, msg->data, sizeof(m));
+	if (msg->hdr.id != c->id || c->answered || c->metric == NULL || !ipc_str_ok(m.name, sizeof(m.name)) ||
+	    !ipc_str_ok(m.label, sizeof(m.label)))
+		return -EPROTO;
+	c->metric(&m, c->ctx);
+	return 0;
+}
+
+static int
+on_event(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct ctl_event e;
+
+	memcpy(&e, msg->data, sizeof(e));
+	if (msg->hdr.id != c->id || c->answered || c->event == NULL || !ipc_str_ok(e.kind, sizeof(e.kind)) ||
+	    !ipc_str_ok(e.subject, sizeof(e.subject)) || !ipc_str_ok(e.text, sizeof(e.text)))
+		return -EPROTO;
+	c->event(&e, c->ctx);
+	return 0;
+}
+
 /* An answer that only carries an error is empty. */
 #define ANSWER(t, size)	{ .type = (t), .states = IPC_ST_OPEN, .max = (size), .handler = on_answer }
 #define HELLO	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
 		  .max = sizeof(struct ipc_hello), .handler = on_hello }
 
+/* What both are asked. */
+#define COMMON \
+	HELLO, \
+	ANSWER(CTL_ANS_METRICS, 0), \
+	ANSWER(CTL_ANS_EVENTS, sizeof(struct ctl_events)), \
+	{ .type = CTL_EV_METRIC, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_metric), .max = sizeof(struct ctl_metric), \
+	  .handler = on_metric }, \
+	{ .type = CTL_EV_EVENT, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_event), .max = sizeof(struct ctl_event), \
+	  .handler = on_event }
+
 static const struct ipc_rule rules_connectd[] = {
-	HELLO,
+	COMMON,
 	ANSWER(CTL_ANS_STATUS, sizeof(struct ctl_connectd_status)),
 	ANSWER(CTL_ANS_RECONNECT, 0),
 	ANSWER(CTL_ANS_ENROLL, sizeof(struct ctl_text)),
 };
 
 static const struct ipc_rule rules_workerd[] = {
-	HELLO,
+	COMMON,
 	ANSWER(CTL_ANS_STATUS, sizeof(struct ctl_workerd_status)),
 	ANSWER(CTL_ANS_WORKLOADS, 0),
 	ANSWER(CTL_ANS_LOGS, sizeof(struct ctl_log_data) + CTL_LOG_MAX),

@@ -34,6 +34,9 @@ struct client {
 	void (*workload)(const struct work_workload *w, void *ctx);
 	/* The same for a CTL_EV_POLICY_KEY; value is NUL-terminated. */
 	void (*policy_key)(const struct ctl_policy_key *key, const char *value, void *ctx);
+	/* The same for a CTL_EV_METRIC and a CTL_EV_EVENT. */
+	void (*metric)(const struct ctl_metric *m, void *ctx);
+	void (*event)(const struct ctl_event *e, void *ctx);
 	void *ctx;
 	char socket[108];
 	const char *rundir;

@@ -41,6 +41,9 @@ int cmd_reconnect(struct edgectl *ctl, int argc, char **argv);
 int cmd_policy(struct edgectl *ctl, int argc, char **argv);
 int cmd_enroll(struct edgectl *ctl, int argc, char **argv);
 int cmd_upgrade(struct edgectl *ctl, int argc, char **argv);
+int cmd_events(struct edgectl *ctl, int argc, char **argv);
+int cmd_metrics(struct edgectl *ctl, int argc, char **argv);
+int cmd_top(struct edgectl *ctl, int argc, char **argv);
 int cmd_probe(struct edgectl *ctl, int argc, char **argv);
 int cmd_audit(struct edgectl *ctl, int argc, char **argv);
 int cmd_doctor(struct edgectl *ctl, int argc, char **argv);
@@ -53,6 +56,10 @@ int usage_error(const char *command, const char *fmt, ...) __attribute__((format
 int no_arguments(int argc, char **argv);
 
 /* ---- out.c: text and JSON ---- */
+
+/* How trouble and good news stand out on a terminal (not with NO_COLOR set); "" elsewhere. */
+enum out_mark { OUT_PLAIN, OUT_BAD, OUT_GOOD, OUT_HEAD };
+const char *out_mark(enum out_mark mark);
 
 /* s with everything a terminal might act on, and what is not UTF-8, replaced by '?'. One of four static buffers. */
 const char *out_safe(const char *s);

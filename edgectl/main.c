@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "edgectl/edgectl.h"
+#include "edgectl/watch.h"
 #include "version.h"
 
 static int cmd_help(struct edgectl *ctl, int argc, char **argv);
@@ -26,6 +27,14 @@ static const struct command {
 	    "cause and the next step; \"cause\" of the link has a stable code first. -j prints the same as JSON." },
 	{ "workloads", cmd_workloads, "", "what runs here, and what has ended and is not yet reported",
 	    "HANDLE is what logs and signal take." },
+	{ "top", cmd_top, "[-n LOOKS] [-d SECONDS]", "workloads with processor, memory and rate of output",
+	    "On a terminal it goes on until it is interrupted; else it looks once (-n). CPU is of one processor, over the time between\n"
+	    "two looks (-d, default 2)." },
+	{ "events", cmd_events, "[-f]", "what happened here: links, workloads, refusals, commands; -f follows",
+	    "connectd and workerd each keep the last few hundred, also over restarts. Lines: time, who tells it, event, subject, text." },
+	{ "metrics", cmd_metrics, "[--listen 127.0.0.1:PORT|[::1]:PORT|unix:PATH]", "figures as OpenMetrics text, for Prometheus",
+	    "--listen serves /metrics, /healthz (the daemons answer) and /readyz (and the link is connected) until it is ended; the unit\n"
+	    "edgeward-metrics.service does it, and is off unless it is enabled." },
 	{ "logs", cmd_logs, "HANDLE [-f] [--from OFFSET]\n       edgectl [options] logs verify HANDLE",
 	    "output of a workload as far as it is held; -f follows it; verify: its digest",
 	    "The hub keeps the whole log; this device holds what the hub has not acknowledged, 1 MiB in memory unless [work] retain\n"
@@ -92,10 +101,11 @@ find(const char *name)
 static void
 print_usage(FILE *f)
 {
-	fprintf(f, "usage: edgectl [-hjV] [-r RUNDIR] COMMAND ...\n");
+	fprintf(f, "usage: edgectl [-hjV] [-r RUNDIR] [--watch[=SECONDS]] COMMAND ...\n");
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
 	fprintf(f, "  -j         print JSON;  -r RUNDIR  where the sockets are, default /run/edgeward (run-foreground: DIR/run)\n"
+	    "  --watch[=SECONDS]  status, workloads, metrics: again and again, every 2 s unless told otherwise\n"
 	    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 status: not all is well, 4 nobody answers, 5 not permitted (be root, or\n"
 	    "in the group that the message names).\n");
 }
@@ -188,13 +198,21 @@ cmd_help(struct edgectl *ctl, int argc, char **argv)
 	return EXIT_OK;
 }
 
+/* They only look, and come to an end. */
+static bool
+may_watch(const struct command *c)
+{
+	return c->run == cmd_status || c->run == cmd_workloads || c->run == cmd_metrics;
+}
+
 int
 main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { "json", no_argument, NULL, 'j' },
-		{ "version", no_argument, NULL, 'V' }, { 0 } };
+		{ "version", no_argument, NULL, 'V' }, { "watch", optional_argument, NULL, 'w' }, { 0 } };
 	struct edgectl ctl = { .rundir = "/run/edgeward" };
 	const struct command *c;
+	uint32_t watch = 0;
 	int opt, code;
 
 	while ((opt = getopt_long(argc, argv, "+hjr:V", longs, NULL)) != -1) {
@@ -203,6 +221,10 @@ main(int argc, char **argv)
 		case 'j': ctl.json = true; break;
 		case 'r': ctl.rundir = optarg; break;
 		case 'V': puts("edgectl " EDGEWARD_VERSION); return EXIT_OK;
+		case 'w':
+			if (watch_seconds(optarg, &watch) < 0)
+				return EXIT_USAGE;
+			break;
 		default: print_usage(stderr); return EXIT_USAGE;
 		}
 	}
@@ -215,10 +237,16 @@ main(int argc, char **argv)
 		return unknown_command(argv[optind]);
 	if (optind + 2 == argc && (strcmp(argv[optind + 1], "--help") == 0 || strcmp(argv[optind + 1], "-h") == 0))
 		return cmd_help(&ctl, 2, (char *[]){ "help", argv[optind], NULL });
-	if (loop_new(&ctl.loop) < 0)
-		return EXIT_FAILED;
-	code = c->run(&ctl, argc - optind, argv + optind);
-	loop_free(ctl.loop);
+	argc -= optind;
+	argv += optind;
+	if (may_watch(c) && argc > 1 && strncmp(argv[argc - 1], "--watch", 7) == 0) {	/* also behind the command */
+		if (watch_seconds(argv[argc - 1][7] == '=' ? argv[argc - 1] + 8 : NULL, &watch) < 0)
+			return EXIT_USAGE;
+		argc--;
+	}
+	if (watch != 0 && !may_watch(c))
+		return usage_error(c->name, "--watch is for status, workloads and metrics; logs, events and top have ways of their own");
+	code = watch_run(&ctl, c->run, argc, argv, watch);
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		perror("edgectl: output");
 		return EXIT_FAILED;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "edgectl/edgectl.h"
 
@@ -105,6 +106,15 @@ out_time(int64_t ns)
 	return buf;
 }
 
+const char *
+out_mark(enum out_mark mark)
+{
+	static const char *const codes[] = { [OUT_PLAIN] = "\033[0m", [OUT_BAD] = "\033[1;31m", [OUT_GOOD] = "\033[32m", [OUT_HEAD] = "\033[1m" };
+	const char *no = getenv("NO_COLOR");
+
+	return isatty(STDOUT_FILENO) && (no == NULL || no[0] == '\0') ? codes[mark] : "";
+}
+
 /* Columns on a terminal: continuation bytes take none. Wide characters are not looked after. */
 static size_t
 columns(const char *s)
@@ -120,6 +130,7 @@ void
 out_table(const char *const *cells, size_t nrows, size_t ncols)
 {
 	for (size_t row = 0; row < nrows; row++) {
+		fputs(row == 0 ? out_mark(OUT_HEAD) : "", stdout);
 		for (size_t col = 0; col < ncols; col++) {
 			const char *text = out_safe(cells[row * ncols + col]);
 			size_t width = 0;
@@ -133,6 +144,7 @@ out_table(const char *const *cells, size_t nrows, size_t ncols)
 			for (size_t i = columns(text); col + 1 < ncols && i < width + 2; i++)
 				putchar(' ');
 		}
+		fputs(row == 0 ? out_mark(OUT_PLAIN) : "", stdout);
 		putchar('\n');
 	}
 }

@@ -11,7 +11,7 @@
 static void
 text_link(const struct ctl_connectd_status *s)
 {
-	printf(LABEL "%s", "link", name_of_link(s->link));
+	printf(LABEL "%s%s%s", "link", out_mark(s->link == CTL_LINK_CONNECTED ? OUT_GOOD : OUT_BAD), name_of_link(s->link), out_mark(OUT_PLAIN));
 	if (s->link == CTL_LINK_CONNECTED)
 		printf(", %s, protocol %u", name_of_dialect(s->dialect), s->protocol);
 	if (s->since != 0)
@@ -89,7 +89,7 @@ text_process(const char *name, bool up, int32_t pid, const char *build, int64_t 
 {
 	printf(LABEL, name);
 	if (!up) {
-		printf("DOWN\n");
+		printf("%sDOWN%s\n", out_mark(OUT_BAD), out_mark(OUT_PLAIN));
 		return;
 	}
 	printf("up, pid %d, %s", pid, out_safe(build));
@@ -104,7 +104,7 @@ text_down(const struct client *c)
 	char text[CLIENT_TEXT];
 
 	client_error_text(c, text, sizeof(text));
-	printf(LABEL "DOWN: %s\n", c->name, out_safe(text));
+	printf(LABEL "%sDOWN%s: %s\n", c->name, out_mark(OUT_BAD), out_mark(OUT_PLAIN), out_safe(text));
 }
 
 static void

@@ -76,7 +76,7 @@ serve(uid_t net_uid, uid_t work_uid, const char *sysroot, bool lend_usb)
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
-	notify_send(&notify, "READY=1");
+	notify_send(&notify, "READY=1\nSTATUS=introduces connectd and workerd");
 	r = loop_run(loop);
 	if (r < 0)
 		fatal("event loop: %s", strerror(-r));

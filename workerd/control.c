@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/ctlevents.h"
 #include "common/log.h"
 #include "common/monotime.h"
 #include "proto/ipc/ctl.h"
@@ -20,6 +21,7 @@
 #include "workerd/ctlpolicy.h"
 #include "workerd/life.h"
 #include "workerd/spill.h"
+#include "workerd/tally.h"
 
 #define QUEUE_MAX	(4u << 20)	/* a list of everything */
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
@@ -114,6 +116,14 @@ on_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	snprintf(s.work_root, sizeof(s.work_root), "%.*s", (int)sizeof(s.work_root) - 1, w->ids.configured);
 	cause(w, &s);
 	return ipc_answer(chan, &msg->hdr, 0, &s, sizeof(s));
+}
+
+static int
+on_events(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	const struct workerd *w = ctx;
+
+	return ctlevents_answer(chan, msg, &w->events);
 }
 
 static int
@@ -223,6 +233,7 @@ on_drain(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (r < 0)
 		log_warn("drain is not remembered over a restart: %s", strerror(-r));
 	log_info("%s by an operator", d.on != 0 ? "drained" : "undrained");
+	eventlog_add(&w->events, d.on != 0 ? "drain" : "undrain", "", "by uid %u", (unsigned)chan->peer.uid);
 	d.on = w->journal.drain;
 	d.active = w->all.counts[ST_ACCEPTED] + w->all.counts[ST_HELD] + w->all.counts[ST_RUNNING] +
 	    w->all.counts[ST_DRAINING];
@@ -232,6 +243,8 @@ on_drain(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ CTL_REQ_STATUS, IPC_ST_OPEN, 0, 0, 0, 0, on_status },
+	{ CTL_REQ_METRICS, IPC_ST_OPEN, 0, 0, 0, 0, tally_metrics },
+	{ CTL_REQ_EVENTS, IPC_ST_OPEN, 0, 0, SIZE(ctl_events), on_events },
 	{ CTL_REQ_WORKLOADS, IPC_ST_OPEN, 0, 0, 0, 0, on_workloads },
 	{ CTL_REQ_LOGS, IPC_ST_OPEN, 0, 0, SIZE(ctl_logs), on_logs },
 	{ CTL_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },

@@ -13,6 +13,7 @@
 #include "workerd/output.h"
 #include "workerd/privchan.h"
 #include "workerd/spill.h"
+#include "workerd/tally.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
@@ -185,6 +186,8 @@ static void
 finish(struct workload *wl)
 {
 	set_outcome(wl);
+	if (!wl->journaled_end)
+		tally_ended(wl);
 	if (wl->rec.h != NULL && record_digest(&wl->rec, wl->info.log_xxh3))
 		wl->info.flags |= WORK_F_DIGEST;
 	if (wl->rec.h != NULL) {
@@ -296,12 +299,13 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		flush(wl);
 	if ((actions & ACT_RUN) != 0) {
 		note_run(wl);
+		tally_started(wl);
 		workchan_tell(wl);
 		workchan_answer_askers(wl, WORK_OK, "");
 	}
 	arm(wl);
 	if ((actions & ACT_REFUSE) != 0) {
-		wl->w->refused++;
+		tally_refused(wl->w, refusal, error);
 		workchan_answer_askers(wl, refusal, error);
 	}
 	if ((actions & ACT_FORGET) != 0)

@@ -132,6 +132,8 @@ open_directories(const char *statedir)
 	if (fd < 0)
 		fatal("state directory %s: %s", statedir, strerror(errno));
 	owners_init(&self.owners, fd);
+	eventlog_open(&self.events, fd);
+	eventlog_add(&self.events, "start", "", "workerd %s", EDGEWARD_VERSION);
 	spill_open(&self, fd);
 	r = journal_open(&self.journal, fd, remember, NULL);
 	if (r == 1)
@@ -154,6 +156,7 @@ reload(void)
 		return;
 	}
 	log_error("%s; what was in force before stays in force", self.policy.problem);
+	eventlog_add(&self.events, "reload", "refused", "%s", self.policy.problem);
 }
 
 static void

@@ -14,6 +14,7 @@
 #include "workerd/confinement.h"
 #include "workerd/launchchan.h"
 #include "workerd/life.h"
+#include "workerd/tally.h"
 #include "workerd/workchan.h"
 
 #define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 8)
@@ -22,7 +23,7 @@
 static void
 refuse(struct workerd *w, uint32_t id, enum work_refusal refusal, uint32_t flags, const char *error)
 {
-	w->refused++;
+	tally_refused(w, refusal, error);
 	workchan_answer(w, id, refusal, 0, flags, error);
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/conf.h"
+#include "common/eventlog.h"
 #include "common/grow.h"
 #include "common/ipc.h"
 #include "common/loop.h"
@@ -82,6 +83,8 @@ struct workerd {
 	struct loop_io control;
 	struct control_client clients[CONTROL_CLIENTS];
 	uint64_t started, refused, output_bytes, gap_bytes;	/* since start, for status */
+	uint64_t outcomes[WORK_OUTCOME_LOST + 1], refusals[WORK_REFUSED_UNKNOWN_HANDLE + 1];	/* for metrics, by enum */
+	struct eventlog events;
 };
 
 #endif

@@ -14,6 +14,12 @@
 enum ctl_type {
 	CTL_REQ_STATUS = 0x0300,	/* both daemons, empty */
 	CTL_ANS_STATUS = 0x0301,	/* struct ctl_connectd_status or struct ctl_workerd_status */
+	CTL_REQ_METRICS = 0x0304,	/* both daemons, empty: what is counted with a label */
+	CTL_EV_METRIC = 0x0306,		/* struct ctl_metric */
+	CTL_ANS_METRICS = 0x0305,
+	CTL_REQ_EVENTS = 0x0308,	/* both daemons, struct ctl_events: what happened, oldest first, at most CTL_EVENTS_MAX */
+	CTL_EV_EVENT = 0x030a,		/* struct ctl_event */
+	CTL_ANS_EVENTS = 0x0309,	/* struct ctl_events: where the next request goes on */
 
 	/* connectd */
 	CTL_REQ_RECONNECT = 0x0310,	/* empty: dial now */
@@ -39,6 +45,7 @@ enum ctl_type {
 };
 
 #define CTL_LOG_MAX	3968u
+#define CTL_EVENTS_MAX	128u
 
 /* Stable names of these are the link states of `edgectl status -j`. */
 enum ctl_link_state {
@@ -178,6 +185,27 @@ struct ctl_enroll {
 	uint32_t reserved;
 };
 static_assert(sizeof(struct ctl_enroll) == 1352, "wire size");
+
+struct ctl_metric {			/* since the start of the daemon */
+	char name[40];			/* [a-z_]+, without prefix; edgectl/metrics.c knows them all */
+	char label[40];			/* value of its label */
+	uint64_t value;
+};
+static_assert(sizeof(struct ctl_metric) == 88, "wire size");
+
+struct ctl_events {
+	uint64_t from;			/* the first number that is wanted; numbers begin at 1 */
+};
+static_assert(sizeof(struct ctl_events) == 8, "wire size");
+
+struct ctl_event {
+	uint64_t seq;
+	int64_t at;			/* CLOCK_REALTIME ns */
+	char kind[24];			/* stable words, see edgectl(8) */
+	char subject[72];		/* a handle, a cause; may be empty */
+	char text[152];
+};
+static_assert(sizeof(struct ctl_event) == 264, "wire size");
 
 struct ctl_text {
 	char text[512];

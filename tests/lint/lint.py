@@ -310,6 +310,28 @@ def check_units_verify(args):
     return [line.replace(where + "/", "") for line in (out.stdout + out.stderr).splitlines()]
 
 
+def check_units_exposure(_args):
+    """What `systemd-analyze security` makes of each unit's confinement, against the limits of rules.py."""
+    if shutil.which("systemd-analyze") is None:
+        raise Skipped("no systemd-analyze")
+    bad = []
+    with tempfile.TemporaryDirectory() as where:
+        for name in sorted(os.path.basename(p) for p in files("packaging/systemd", ends=(".service.in",))):
+            limit, unit = rules.EXPOSURE.get(name.removesuffix(".in")), os.path.join(where, name.removesuffix(".in"))
+            if limit is None:
+                bad.append(f"packaging/systemd/{name}: rules.py has no limit for its exposure")
+                continue
+            with open(unit, "w", encoding="utf-8") as f:
+                f.write(re.sub(r"@\w+@", "/usr/lib/edgeward", read("packaging/systemd/" + name)))
+            out = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True, check=False)
+            found = re.search(r"exposure level for \S+: ([\d.]+)", out.stdout)
+            if found is None:
+                bad.append(f"packaging/systemd/{name}: {(out.stderr or out.stdout).strip()[-200:]}")
+            elif float(found.group(1)) > limit:
+                bad.append(f"packaging/systemd/{name}: exposure {found.group(1)}, at most {limit}")
+    return bad
+
+
 def check_completions(_args):
     """Every command of edgectl and edgehub is offered, and bash reads the file."""
     if shutil.which("bash") is None:

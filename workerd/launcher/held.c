@@ -261,7 +261,8 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	int r = ipc_take_hello(chan, msg, IPC_ROLE_WORKERD, NULL);
 
 	l->worker_up = true;
-	notify_send(&l->notify, "READY=1");
+	loop_timer_del(l->loop, &l->reloaded);
+	notify_send(&l->notify, "READY=1\nSTATUS=workerd runs");
 	if (r == 0)
 		r = ipc_send(chan, LAUNCH_EV_READY, &l->ready, sizeof(l->ready));
 	for (struct held *h = l->held; h != NULL && r == 0; h = h->next)

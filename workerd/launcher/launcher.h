@@ -39,6 +39,7 @@ struct launcher {
 	monotime_t worker_since;
 	struct notify notify;
 	struct loop_timer restart;
+	struct loop_timer reloaded;	/* a workerd that kept its place, because of a mistake in what it read, ends a reload, too */
 	char **worker_argv;
 	pid_t trial;			/* the successor's check of our state, 0 = none */
 	const char *path;

@@ -33,6 +33,7 @@
 #define DELAY_MIN	50		/* ms between starts of workerd */
 #define DELAY_MAX	1000
 #define STABLE_MS	2000
+#define RELOAD_MAX	10000	/* ms */
 #define TRIAL_MS	10000
 #define QUEUE_MAX	(4u << 20)	/* HELD of every workload */
 #define CHANNEL_BUFFER	(1 << 18)
@@ -90,12 +91,19 @@ worker_ended(struct launcher *l, int status)
 	l->worker = 0;
 	log_warn("workerd ended (%s %d)", WIFSIGNALED(status) ? "signal" : "exit",
 	    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	notify_send(&l->notify, "STATUS=workerd-down: it is started again");
 	if (!l->worker_up)
 		loop_stop(l->loop);
 	if (monotime_diff_ms(monotime_now(), l->worker_since) >= STABLE_MS)
 		l->delay = DELAY_MIN;
 	loop_timer_set_ms(l->loop, &l->restart, l->delay);
 	l->delay = l->delay * 2 < DELAY_MAX ? l->delay * 2 : DELAY_MAX;
+}
+
+static void
+reload_over(struct loop_timer *timer)
+{
+	notify_send(&((struct launcher *)timer->ctx)->notify, "READY=1");
 }
 
 static void
@@ -133,6 +141,8 @@ on_signal(int signo, void *ctx)
 	struct launcher *l = ctx;
 
 	if (signo == SIGHUP && l->worker > 0) {
+		notify_send(&l->notify, "RELOADING=1");
+		loop_timer_set_ms(l->loop, &l->reloaded, RELOAD_MAX);
 		kill(l->worker, SIGHUP);	/* it looks whether its successor will be able to start, and ends */
 	} else if (signo == SIGTERM || signo == SIGINT) {
 		l->stopping = true;
@@ -205,6 +215,7 @@ serve(struct launcher *l)
 	if (notify_init(&l->notify, l->loop) < 0)
 		log_warn("the service manager's notification socket cannot be used");
 	loop_timer_init(&l->restart, start_worker, l);
+	loop_timer_init(&l->reloaded, reload_over, l);
 	start_worker(&l->restart);
 	held_resume(l);
 	reap(l);	/* what ended while we became another */

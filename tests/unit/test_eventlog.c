@@ -1,0 +1,202 @@
+/*
+ * The record of events: numbers go on over restarts, two files bound it, a line that was cut costs itself alone, hostile text stays one line.
+ * B66 (a log without an end fills the disk): common/eventlog.c append().
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/eventlog.h"
+#include "tests/unit/unit.h"
+
+static char dir[64];
+static int dirfd = -1;
+
+static int
+set_up(void **state)
+{
+	snprintf(dir, sizeof(dir), "/tmp/test_eventlog.XXXXXX");
+	if (mkdtemp(dir) == NULL)
+		return -1;
+	dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return dirfd < 0 ? -1 : 0;
+}
+
+static int
+tear_down(void **state)
+{
+	fchmod(dirfd, 0700);
+	unlinkat(dirfd, EVENTLOG_FILE, 0);
+	unlinkat(dirfd, EVENTLOG_OLD, 0);
+	close(dirfd);
+	return rmdir(dir);
+}
+
+struct seen {
+	uint64_t first, last;
+	size_t n;
+	struct ctl_event e;
+};
+
+static int
+see(const struct ctl_event *e, void *ctx)
+{
+	struct seen *s = ctx;
+
+	assert_true(s->n == 0 || e->seq > s->last);
+	if (s->n++ == 0)
+		s->first = e->seq;
+	s->last = e->seq;
+	s->e = *e;
+	return 0;
+}
+
+static struct seen
+read_all(const struct eventlog *log, uint64_t from, size_t max)
+{
+	struct seen s = { .n = 0 };
+
+	assert_int_equal(eventlog_read(log, from, max, see, &s), 0);
+	return s;
+}
+
+static void
+goes_on_over_restarts(void **state)
+{
+	struct eventlog log;
+	struct seen s;
+
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "connected", "", "to %s", "10.0.0.1:443");
+	eventlog_add(&log, "ended", "h-1", "exited %d", 7);
+	eventlog_close(&log);
+	eventlog_add(&log, "late", "", "nothing is open: it is not kept");
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "again");
+	s = read_all(&log, 1, 100);
+	assert_int_equal(s.n, 3);
+	assert_int_equal(s.last, 3);
+	assert_string_equal(s.e.text, "again");
+	s = read_all(&log, 2, 1);
+	assert_int_equal(s.first, 2);
+	assert_int_equal(s.n, 1);
+	assert_string_equal(s.e.kind, "ended");
+	assert_string_equal(s.e.subject, "h-1");
+	assert_string_equal(s.e.text, "exited 7");
+	assert_int_equal(read_all(&log, 4, 100).n, 0);
+	eventlog_close(&log);
+}
+
+static void
+is_bounded(void **state)
+{
+	struct eventlog log;
+	struct stat st;
+	struct seen s;
+
+	eventlog_open(&log, dirfd);
+	for (unsigned i = 0; i < 5000; i++)
+		eventlog_add(&log, "ended", "handle", "number %u", i);
+	assert_int_equal(fstatat(dirfd, EVENTLOG_FILE, &st, 0), 0);
+	assert_true(st.st_size <= EVENTLOG_MAX);
+	assert_int_equal(fstatat(dirfd, EVENTLOG_OLD, &st, 0), 0);
+	assert_true(st.st_size <= EVENTLOG_MAX);
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_int_equal(s.last, 5000);
+	assert_int_equal(s.last - s.first + 1, s.n);	/* without a hole */
+	assert_true(s.n > 300);
+	eventlog_close(&log);
+}
+
+static void
+a_cut_line_costs_itself(void **state)
+{
+	static const char cut[] = "1 5 start - one\n2 6 en";
+	int fd = openat(dirfd, EVENTLOG_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct eventlog log;
+	struct seen s;
+
+	assert_int_equal(write(fd, cut, sizeof(cut) - 1), sizeof(cut) - 1);
+	close(fd);
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "swallowed by the cut line");
+	eventlog_add(&log, "start", "", "whole");
+	s = read_all(&log, 1, 100);
+	assert_int_equal(s.first, 1);
+	assert_string_equal(s.e.text, "whole");
+	eventlog_close(&log);
+}
+
+static void
+hostile_text_stays_one_line(void **state)
+{
+	char text[1000];
+	struct eventlog log;
+	struct seen s;
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	memcpy(text, "a\nb\r\033[31m\x7f", 10);
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "two words", "../\n", "%s", text);
+	s = read_all(&log, 1, 100);
+	assert_int_equal(s.n, 1);
+	assert_string_equal(s.e.kind, "two?words");
+	assert_string_equal(s.e.subject, "..??");
+	assert_int_equal(strlen(s.e.text), sizeof(s.e.text) - 1);
+	assert_null(strpbrk(s.e.text, "\n\r\033\x7f"));
+	eventlog_close(&log);
+}
+
+static void
+lines(void **state)
+{
+	static const char *const bad[] = { "", "1", "1 2 k s", "0 2 k s t", "x 2 k s t", "1 -2 k s t", "1 2 k! s t", "1 2 k s/ t", "1 2  s t",
+		"1 2 k s \001", "18446744073709551615 2 k s t", "1 2 kkkkkkkkkkkkkkkkkkkkkkkkk s t" };
+	struct ctl_event e;
+
+	for (size_t i = 0; i < COUNT(bad); i++)
+		assert_int_equal(eventlog_parse(bad[i], strlen(bad[i]), &e), -EBADMSG);
+	assert_int_equal(eventlog_parse("9 7 k - ", 8, &e), 0);
+	assert_int_equal(e.seq, 9);
+	assert_int_equal(e.at, 7);
+	assert_string_equal(e.subject, "");
+	assert_string_equal(e.text, "");
+}
+
+static void
+nothing_open_is_no_error(void **state)
+{
+	struct eventlog zero = { 0 }, none;
+	int ro;
+
+	eventlog_add(NULL, "a", "", "b");
+	eventlog_add(&zero, "a", "", "b");
+	assert_int_equal(eventlog_read(NULL, 1, 1, see, NULL), 0);
+	eventlog_open(&none, -1);
+	eventlog_add(&none, "a", "", "b");
+	assert_int_equal(none.next, 2);
+	assert_int_equal(read_all(&none, 1, 10).n, 0);
+	/* A directory in which nothing can be made: the numbers go on. */
+	ro = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	eventlog_open(&none, ro);
+	eventlog_add(&none, "a", "", "b");
+	assert_int_equal(none.next, 2);
+	eventlog_close(&none);
+	close(ro);
+}
+
+#define TEST(f)	cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(a_cut_line_costs_itself),
+		TEST(hostile_text_stays_one_line), TEST(lines), TEST(nothing_open_is_no_error) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
