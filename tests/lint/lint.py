@@ -276,6 +276,55 @@ def check_man_keys(_args):
     return bad
 
 
+CAUSE_SITES = [    # (files, the text in which every string of the form of a code is one)
+    (("connectd",), r"\b(?:hubend_set|session_end|link_set_cause|nothing|why_date)\s*\((?:[^;\"]|\"(?:\\\\.|[^\"\\\\])*\")*;"),
+    (("connectd/upgrade.c",), r"\{ \d{3}, \d{3}, \"[a-z-]+\""),
+    (("connectd/link.c",), r"snprintf\(end\.code[^;]*;"),
+    (("connectd/status.c",), r"snprintf\(st->cause[^;]*;"),
+    (("workerd/control.c",), r"\bcode = \"[a-z-]+\";"),
+    (("workerd/launcher/main.c",), r"STATUS=[a-z-]+:"),
+]
+
+
+def check_man_causes(_args):
+    """Every cause code that connectd and workerd can show has its place in their manual pages."""
+    bad, found = [], {"connectd": set(), "workerd": set()}
+    for tops, pattern in CAUSE_SITES:
+        for path in (p for top in tops for p in ([top] if top.endswith(".c") else files(top, ends=(".c",)))):
+            text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)
+            for m in re.finditer(pattern, text):
+                found[path.split("/")[0]] |= set(re.findall(r'["=]([a-z]+(?:-[a-z]+)*)[":]', m.group(0)))
+    for process, codes in found.items():
+        if len(codes) < 5:
+            bad.append(f"{process}: no cause codes found, the pattern of this check is out of date")
+        section = re.search(r"^\.Sh CAUSES\n(.*?)^\.Sh ", read(f"man/{process}.8"), re.S | re.M)
+        listed = {c for row in re.findall(r"^\.It Cm (.+)$", section.group(1) if section else "", re.M) for c in row.split(" , ")}
+        bad += [f"man/{process}.8: CAUSES lacks {c}" for c in sorted(codes - listed)]
+        bad += [f"man/{process}.8: CAUSES has {c}, which no code sets" for c in sorted(listed - codes)]
+    return bad
+
+
+def check_man_commands(_args):
+    """Every command and every exit status of edgectl stands in its page; every option of a daemon's usage line in its page."""
+    bad, page = [], read("man/edgectl.8")
+    commands = re.findall(r'^\t\{ "(\w+)", cmd_', read("edgectl/main.c"), re.M)
+    if len(commands) < 10:
+        bad.append("edgectl/main.c: its commands are not found, the pattern of this check is out of date")
+    bad += [f"man/edgectl.8: lacks {c}" for c in commands if not re.search(rf"^\.It Ic {c}\b", page, re.M) and c != "help"]
+    status = re.search(r"^\.Sh EXIT STATUS\n(.*?)^\.Sh ", page, re.S | re.M).group(1)
+    for value in re.findall(r"EXIT_\w+ = (\d+),", read("edgectl/edgectl.h")):
+        if not re.search(rf"^\.It {value}$", status, re.M):
+            bad.append(f"man/edgectl.8: lacks exit status {value}")
+    for path, name in (("connectd/main.c", "connectd"), ("workerd/main.c", "workerd"), ("privhelper/main.c", "privhelper"),
+                       ("privupgrade/main.c", "privupgrade"), ("hub/main.c", "edgehub")):
+        text = read(f"man/{name}.8")
+        for options in re.findall(r'getopt(?:_long)?\(argc, argv, "\+?:?([A-Za-z:]+)"', read(path)):
+            for opt in options.replace(":", ""):
+                if not re.search(rf"^\.(?:It|Op|Nm \w+ Op)? ?.*Fl \w*{opt}", text, re.M):
+                    bad.append(f"man/{name}.8: lacks -{opt}")
+    return bad
+
+
 def check_units(_args):
     units = files("packaging/systemd", ends=(".service.in", ".socket", ".path"))
     bad = []
@@ -348,6 +397,12 @@ def check_completions(_args):
         if len(commands) < 5:
             bad.append(f"{source}: its commands are not found, the pattern of this check is out of date")
         bad += [f"packaging/completions/{program}: does not offer {c}" for c in commands if c not in p.stdout.split()]
+        for shell, name in (("zsh", f"zsh/_{program}"), ("fish", f"fish/{program}.fish")):
+            text = read("packaging/completions/" + name)
+            bad += [f"packaging/completions/{name}: does not offer {c}" for c in commands if not re.search(rf"(-a |\s[\"']){c}\b", text)]
+            if shutil.which(shell) is not None:
+                p = subprocess.run([shell, "-n", os.path.join(TOP, "packaging/completions", name)], capture_output=True, text=True, check=False)
+                bad += [f"packaging/completions/{name}: {p.stderr.strip()}"] if p.returncode != 0 or p.stderr else []
     return bad
 
 

@@ -1,0 +1,27 @@
+# fish completion for edgehub(8)
+
+function __edgehub_first
+	not __fish_seen_subcommand_from serve token devices run runs logs signal revoke status
+end
+
+function __edgehub_devices
+	edgehub devices 2>/dev/null | awk 'NR > 1 { print $1 }'
+end
+
+complete -c edgehub -f
+complete -c edgehub -n __edgehub_first -s d -r -a '(__fish_complete_directories)' -d 'data directory'
+complete -c edgehub -n __edgehub_first -s S -r -F -d 'admin socket'
+complete -c edgehub -n __edgehub_first -s j -d 'print JSON'
+complete -c edgehub -n __edgehub_first -a serve -d 'the server'
+complete -c edgehub -n __edgehub_first -a token -d 'enrollment tokens'
+complete -c edgehub -n __edgehub_first -a devices -d 'all devices'
+complete -c edgehub -n __edgehub_first -a run -d 'run a program on a device'
+complete -c edgehub -n __edgehub_first -a runs -d 'what ran'
+complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
+complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
+complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
+complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
+complete -c edgehub -n '__fish_seen_subcommand_from token' -a 'create list revoke'
+complete -c edgehub -n '__fish_seen_subcommand_from run runs revoke' -a '(__edgehub_devices)'
+complete -c edgehub -n '__fish_seen_subcommand_from logs' -s f -d follow
+complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
