@@ -83,6 +83,7 @@ on_error(struct session *s, const struct cloop_frame *f)
 static const struct frame_rule rules[] = {
 	{ "welcome", IN_HELLO | IN_UP | NEEDS_PAYLOAD, welcome_take },
 	{ "heartbeat_ack", IN_UP | NEEDS_PAYLOAD, beat_acked },
+	{ "branch_chunk", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, branch_chunk },
 	{ "start", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_start },
 	{ "signal", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_signal },
 	{ "inventory_req", IN_UP, invframe_request },

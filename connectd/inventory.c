@@ -161,6 +161,11 @@ inventory_put(struct json_w *w, const struct inventory *inv, const struct policy
 	json_w_str(w, "remote_upgrade_issue", ISSUE_UPGRADE);
 	if (!inv->known)
 		return;
+	if ((inv->head.flags & INVENTORY_F_GIT) != 0) {
+		json_w_bool(w, "workspace_provisioning", policy->network != POLICY_NETWORK_NONE);
+		json_w_bool(w, "write_back", true);
+		json_w_bool(w, "branch_bundles", true);
+	}
 	put_names(w, "harnesses", INVENTORY_HARNESSES, inv->head.found[INVENTORY_HARNESSES]);
 	if ((inv->head.flags & INVENTORY_F_KVM) != 0)
 		json_w_bool(w, "virtualization", true);

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "connectd/results.h"
+
 void
 mirror_init(struct mirror *m)
 {
@@ -164,6 +166,7 @@ mirror_remove(struct mirror *m, struct mirror_entry *e)
 	else
 		m->tail = e->prev;
 	m->n--;
+	results_free(e->result);
 	free(e);
 }
 
@@ -192,6 +195,7 @@ mirror_session_begin(struct mirror *m)
 		e->verdict_from = 0;
 		e->log = (struct mirror_log){ .retry_at = MONOTIME_NEVER };
 		e->report = (struct mirror_report){ 0 };
+		results_begin(e->result);
 	}
 }
 

@@ -55,6 +55,7 @@ struct mirror_entry {
 	uint64_t acked;		/* highest acknowledgement of the hub, over sessions */
 	struct mirror_log log;
 	struct mirror_report report;
+	struct result *result;	/* results.c; NULL = none was told */
 };
 
 struct mirror {

@@ -44,7 +44,8 @@ report_try(struct session *s, struct mirror_entry *e)
 	if (s->state != SESSION_UP || e->w.state != WORK_ENDED || e->report.sent || e->delivered)
 		return;
 	if (logsend_complete(&s->logs, e)) {
-		send_terminal(s, e);
+		if (results_send(s, e))
+			send_terminal(s, e);
 	} else if (e->disowned && !e->log.open) {
 		/* Disowned in an earlier session: nobody waits for its end any more. */
 		e->delivered = true;

@@ -137,6 +137,7 @@ void
 requests_start(struct session *s, const struct cloop_frame *f)
 {
 	_cleanup_free_ uint8_t *spec = NULL;
+	_cleanup_close_ int branch = branch_claim(s, f->handle);
 	struct request *r;
 	char err[208];
 	size_t len = 0;
@@ -147,7 +148,7 @@ requests_start(struct session *s, const struct cloop_frame *f)
 		why = WORK_REFUSED_POLICY;
 		policy_no_start(s->p.policy, err, sizeof(err));
 	}
-	if (why == WORK_OK && workchan_start(s->p.work, spec, len, &ipc_id) < 0) {
+	if (why == WORK_OK && workchan_start(s->p.work, spec, len, branch, &ipc_id) < 0) {
 		why = WORK_REFUSED_START_FAILED;
 		snprintf(err, sizeof(err), "the workload daemon of this device is restarting; try again");
 	}
@@ -195,7 +196,8 @@ requests_gone(struct session *s, const struct mirror_entry *e)
 		struct request *r = *p;
 
 		if (r->kind == REQUEST_START && r->accepted && strcmp(r->handle, e->w.handle) == 0) {
-			refuse(s, r->id, r->handle, WORK_REFUSED_START_FAILED, "the workload was given up before it ran");
+			refuse(s, r->id, r->handle, WORK_REFUSED_START_FAILED, e->w.error[0] != '\0' ? e->w.error :
+			    "the workload was given up before it ran");
 			finish(s, p);
 		} else {
 			p = &r->next;

@@ -58,6 +58,7 @@ session_free(struct session *s)
 	loop_timer_del(s->p.loop, &s->handshake);
 	loop_timer_del(s->p.loop, &s->logs_timer);
 	requests_free(s);
+	branches_free(s);
 	explicit_bzero(s->out, sizeof(s->out));
 	free(s);
 }

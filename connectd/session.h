@@ -19,11 +19,13 @@
 #include "common/policy.h"
 #include "connectd/backoff.h"
 #include "connectd/caps.h"
+#include "connectd/branch.h"
 #include "connectd/cloop.h"
 #include "connectd/hubconn.h"
 #include "connectd/invframe.h"
 #include "connectd/logsend.h"
 #include "connectd/mirror.h"
+#include "connectd/results.h"
 #include "connectd/workchan.h"
 #include "proto/hub/mux.h"
 
@@ -66,6 +68,7 @@ struct session_params {
 	struct workchan *work;
 	struct hubconn *conn;
 	bool edgeward1;
+	int statefd;			/* for branches that are shipped */
 	const char *agent_id;		/* "" while enrolling */
 	const char *name;
 	uint64_t *beat_seq;		/* of the process; the number of the last beat */
@@ -82,6 +85,8 @@ struct session {
 	struct logsend logs;
 	struct mux mux;			/* streams.c */
 	struct invframe inventory;
+	struct branch *branches;	/* branch.c */
+	unsigned nbranches;
 	struct request *requests;
 	unsigned nrequests;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;

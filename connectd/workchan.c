@@ -127,19 +127,19 @@ workchan_listen(struct workchan *wc, const struct workchan_listener *listener, v
 }
 
 int
-workchan_start(struct workchan *wc, const void *spec, size_t len, uint32_t *ret_id)
+workchan_start(struct workchan *wc, const void *spec, size_t len, int branch, uint32_t *ret_id)
 {
-	int fd, r;
+	int fds[2] = { -1, branch }, r;
 
 	if (!wc->up)
 		return -EPIPE;
 	if (len <= wc->chan.conf->max_payload)
-		return sent(wc, ipc_request(&wc->chan, WORK_REQ_START, spec, len, NULL, 0, ret_id));
-	fd = fd_sealed_memfd("spec", spec, len);
-	if (fd < 0)
-		return fd;
-	r = sent(wc, ipc_request(&wc->chan, WORK_REQ_START, NULL, 0, &fd, 1, ret_id));
-	close(fd);
+		return sent(wc, ipc_request(&wc->chan, WORK_REQ_START, spec, len, &branch, branch >= 0, ret_id));
+	fds[0] = fd_sealed_memfd("spec", spec, len);
+	if (fds[0] < 0)
+		return fds[0];
+	r = sent(wc, ipc_request(&wc->chan, WORK_REQ_START, NULL, 0, fds, branch >= 0 ? 2 : 1, ret_id));
+	close(fds[0]);
 	return r;
 }
 

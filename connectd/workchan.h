@@ -60,7 +60,7 @@ int workchan_take(struct workchan *wc, int fd, uint64_t pair);
 void workchan_listen(struct workchan *wc, const struct workchan_listener *listener, void *ctx);
 
 /* All of these: 0, or -EPIPE when the channel is away (nothing is kept), or -errno of the send. */
-int workchan_start(struct workchan *wc, const void *spec, size_t len, uint32_t *ret_id);
+int workchan_start(struct workchan *wc, const void *spec, size_t len, int branch, uint32_t *ret_id);
 int workchan_signal(struct workchan *wc, const struct work_signal *sig, uint32_t *ret_id);
 int workchan_sync(struct workchan *wc);
 int workchan_inventory(struct workchan *wc, uint32_t *ret_id);

@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/log.h"
+#include "connectd/results.h"
 #include "connectd/workchan.h"
 #include "proto/ipc/launch.h"
 
@@ -99,6 +101,26 @@ on_workload(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (L(wc, workload))
 		wc->listener->workload(e, is_new, wc->listener_ctx);
 	return 0;
+}
+
+static int
+on_result(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct work_result res;
+	struct mirror_entry *e;
+	int fd = ipc_take_fd(msg, 0), r;
+
+	take(wc, msg, &res, sizeof(res));
+	e = mirror_by_wid(wc->mirror, res.wid);
+	if (!work_result_ok(&res) || (res.bundle_bytes > 0) != (fd >= 0) || e == NULL) {
+		cleanup_close(&fd);
+		return e == NULL && work_result_ok(&res) ? 0 : -EBADMSG;
+	}
+	r = results_take(e, &res, fd);
+	if (r == 0 && L(wc, workload))
+		wc->listener->workload(e, false, wc->listener_ctx);
+	return r;
 }
 
 static void
@@ -235,6 +257,8 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_EV_INVENTORY, sizeof(struct work_inventory), on_inventory),
 	FIXED(WORK_ANS_INVENTORY, 0, on_inventory_answer),
 	FIXED(WORK_EV_SNAP_END, 0, on_snap_end),
+	{ .type = WORK_EV_RESULT, .states = IPC_ST_OPEN, .min = sizeof(struct work_result), .max = sizeof(struct work_result),
+	    .max_fds = 1, .handler = on_result },
 	FIXED(WORK_EV_GONE, sizeof(struct work_ref), on_gone),
 	FIXED(WORK_ANS_START, sizeof(struct work_answer), on_answer),
 	FIXED(WORK_ANS_SIGNAL, sizeof(struct work_answer), on_answer),

@@ -50,6 +50,8 @@ enum admin_type {
 	ADMIN_EV_TOKEN = 0x061e,	/* struct admin_token, its token empty */
 	ADMIN_REQ_TOKEN_REVOKE = 0x0620,	/* struct admin_text: token id */
 	ADMIN_ANS_TOKEN_REVOKE = 0x0621,	/* struct admin_text: the device it had enrolled, or empty */
+	ADMIN_REQ_RESULT = 0x0630,	/* struct admin_text: handle */
+	ADMIN_ANS_RESULT = 0x0631,	/* JSON, and 1 fd to read the bundle from if there is one */
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };
@@ -184,6 +186,8 @@ struct admin_start {
 	struct admin_limits limits;
 	bool env_given;
 	uint32_t argc, envc;
+	const uint8_t *job;		/* encoded work_job (proto/ipc/job.h) */
+	size_t job_len;			/* 0 = none */
 	struct wire_r args;		/* argc strings, then envc */
 };
 
@@ -196,9 +200,9 @@ int admin_start_decode(struct admin_start *ret_start, const void *data, size_t l
 /* The next string of start->args, in order; NULL at the end. Not NUL-terminated. */
 const char *admin_start_next(struct admin_start *start, size_t *ret_len);
 
-/* Encodes; argv and env are NULL-terminated, env NULL = none given. -ENOSPC. */
+/* Encodes; argv and env are NULL-terminated, env NULL = none given; job of job_len bytes, 0 = none. -ENOSPC. */
 int admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
-    const char *work_dir, const struct admin_limits *limits, char *const argv[], char *const env[]);
+    const char *work_dir, const struct admin_limits *limits, const void *job, size_t job_len, char *const argv[], char *const env[]);
 
 /* True if every string of a received record is terminated and padded; one for each struct that has strings. */
 bool admin_token_req_ok(const struct admin_token_req *req);

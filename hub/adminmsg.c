@@ -4,6 +4,7 @@
 
 #include "hub/admin.h"
 #include "proto/hub/utf8.h"
+#include "proto/ipc/job.h"
 
 bool
 admin_text_ok(const struct admin_text *text)
@@ -62,6 +63,7 @@ int
 admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, const char **ret_why)
 {
 	struct admin_start s = { 0 };
+	struct work_job job;
 
 	*ret_why = "malformed request";
 	if (len > ADMIN_SPEC_MAX) {
@@ -76,10 +78,13 @@ admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, 
 	s.limits.cpu_millis = wire_u32(&s.args);
 	s.limits.memory_mb = wire_u32(&s.args);
 	s.limits.pids = wire_u32(&s.args);
+	s.job = wire_bytes(&s.args, &s.job_len);
 	s.env_given = wire_u8(&s.args) != 0;
 	s.argc = wire_u32(&s.args);
 	s.envc = wire_u32(&s.args);
 	if (s.args.err != 0 || !handle_ok(s.handle) || s.limits.timeout_ms < 0 || (!s.env_given && s.envc != 0))
+		return -EBADMSG;
+	if (s.job_len > 0 && job_decode(&job, s.job, s.job_len) < 0)
 		return -EBADMSG;
 	if (s.argc == 0 || s.argc > ADMIN_ARGS_MAX || s.envc > ADMIN_ARGS_MAX) {
 		*ret_why = s.argc == 0 ? "no command" : "too many arguments or variables";
@@ -114,7 +119,7 @@ count(char *const *strings)
 
 int
 admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
-    const char *work_dir, const struct admin_limits *limits, char *const argv[], char *const env[])
+    const char *work_dir, const struct admin_limits *limits, const void *job, size_t job_len, char *const argv[], char *const env[])
 {
 	struct wire_w w;
 	uint32_t argc = count(argv), envc = count(env);
@@ -127,6 +132,7 @@ admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, 
 	wire_put_u32(&w, limits->cpu_millis);
 	wire_put_u32(&w, limits->memory_mb);
 	wire_put_u32(&w, limits->pids);
+	wire_put_bytes(&w, job, job_len);
 	wire_put_u8(&w, env != NULL);
 	wire_put_u32(&w, argc);
 	wire_put_u32(&w, envc);

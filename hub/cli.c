@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "proto/hub/rfc3339.h"
 
 #define QUEUE_MAX	(4u << 20)
@@ -48,6 +49,8 @@ take_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 			say_text(msg->data);
 		return 0;
 	}
+	cleanup_close(&cli->answer_fd);
+	cli->answer_fd = ipc_take_fd(msg, 0);
 	free(cli->answer);
 	cli->answer = malloc(msg->hdr.len + 1u);
 	if (cli->answer == NULL)
@@ -77,6 +80,7 @@ static const struct ipc_rule rules[] = {
 	ANSWER(ADMIN_ANS_TOKENS), ANSWER(ADMIN_ANS_TOKEN_REVOKE),
 	EVENT(ADMIN_EV_TOKEN, sizeof(struct admin_token), sizeof(struct admin_token)),
 	ANSWER(ADMIN_ANS_RUN), ANSWER(ADMIN_ANS_FOLLOW), ANSWER(ADMIN_ANS_SIGNAL), ANSWER(ADMIN_ANS_REVOKE),
+	{ ADMIN_ANS_RESULT, IPC_ST_OPEN, 0, 1, 0, ADMIN_MAX, take_answer },
 	EVENT(ADMIN_EV_DEVICE, sizeof(struct admin_device), ADMIN_MAX),
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),
 	EVENT(ADMIN_EV_LOG, sizeof(struct admin_log) + 1, sizeof(struct admin_log) + ADMIN_LOG_MAX),

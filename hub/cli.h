@@ -21,6 +21,7 @@ struct cli {
 	int status;
 	uint8_t *answer;
 	size_t answer_len;
+	int answer_fd;			/* that came with it, -1 = none */
 	/* Events; 0 or -errno (ends the channel). */
 	int (*event)(struct cli *cli, const struct ipc_msg *msg, void *ctx);
 	void *ctx;
@@ -72,6 +73,7 @@ int cli_signal(struct cli *cli, int argc, char *argv[]);
 int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
+int cli_result(struct cli *cli, int argc, char *argv[]);
 /* Behind "logs". */
 int cli_verify(struct cli *cli, int argc, char *argv[]);
 

@@ -7,6 +7,7 @@
 
 #include "common/parse.h"
 #include "hub/cli_follow.h"
+#include "hub/cli_result.h"
 
 #define DEFAULT_PATH	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -17,6 +18,7 @@ struct run_options {
 	bool detach;
 	char **env;
 	size_t envc;
+	struct workspace_options workspace;
 };
 
 static int
@@ -65,11 +67,13 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "workdir", required_argument, NULL, 'w' }, { "env", required_argument, NULL, 'e' },
 		{ "timeout", required_argument, NULL, 't' }, { "detach", no_argument, NULL, 'd' },
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
-		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { 0 },
+		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, WORKSPACE_OPTIONS, { 0 },
 	};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		if (workspace_option(&o->workspace, opt, optarg))
+			continue;
 		if (opt == 'w')
 			o->work_dir = optarg;
 		else if (opt == 'd')
@@ -111,7 +115,10 @@ run_it(struct cli *cli, struct follow *f, const struct run_options *o)
 	follow_say_end(f);
 	if (cli->json)
 		follow_print_json(&f->end);
-	return cli_exit_code(&f->end);
+	code = cli_exit_code(&f->end);
+	if (o->workspace.back != NULL && f->end.state == RUN_EXITED && code == 0)
+		code = result_say(cli, f->handle);
+	return code;
 }
 
 int
@@ -120,6 +127,8 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	struct run_options o = { .work_dir = "", .away_ms = FOLLOW_AWAY_MS };
 	struct follow f = { .cli = cli, .wait = true, .forward = true };
 	const char *device = NULL;
+	static uint8_t job[32 << 10];
+	size_t job_len;
 	int r;
 
 	/* DEVICE may stand before or behind the options; what it stood in front of takes the place of argv[0]. */
@@ -135,7 +144,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free(o.env);
 		return r;
@@ -145,11 +154,14 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	f.spec = malloc(ADMIN_SPEC_MAX);
 	if (f.spec == NULL || token_random_id(f.handle) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "out of memory");
-	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits,
+	else if ((r = workspace_encode(&o.workspace, f.handle, job, sizeof(job), &job_len)) != 0)
+		;
+	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits, job, job_len,
 	    argv + optind, o.env) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line and environment are too long");
 	else
 		r = run_it(cli, &f, &o);
+	explicit_bzero(job, sizeof(job));
 	free(f.spec);
 	free(o.env);
 	return r;

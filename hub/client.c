@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "hub/result.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
@@ -32,6 +33,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 1, 0, ADMIN_LOG_MAX, client_run },
 	{ ADMIN_REQ_FOLLOW, IPC_ST_OPEN, 0, 0, sizeof(struct admin_follow), sizeof(struct admin_follow), client_follow },
 	{ ADMIN_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, sizeof(struct admin_signal), sizeof(struct admin_signal), client_signal },
+	{ ADMIN_REQ_RESULT, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_result },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 

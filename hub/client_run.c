@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "hub/client.h"
 #include "proto/hub/limits.h"
+#include "proto/ipc/job.h"
 
 #define PUMP_TURN	16	/* records sent in one turn */
 
@@ -47,12 +48,54 @@ put_strings(struct json_w *w, const char *key, struct admin_start *start, uint32
 	json_w_end_arr(w);
 }
 
+static void
+put_some(struct json_w *w, const char *key, const struct work_str *s)
+{
+	if (s->len > 0)
+		json_w_strn(w, key, s->s, s->len);
+}
+
+static void
+put_workspace(struct json_w *w, const struct work_job *job)
+{
+	json_w_obj(w, "workspace");
+	if (job->workspace == JOB_WORKSPACE_GIT) {
+		json_w_str(w, "kind", "git");
+		put_some(w, "repo", &job->repo);
+		put_some(w, "ref", &job->ref);
+	}
+	json_w_end_obj(w);
+	json_w_obj(w, "write_back");
+	if (job->back != JOB_BACK_NONE) {
+		json_w_str(w, "mode", job->back == JOB_BACK_PUSH ? "push" : "bundle");
+		put_some(w, "branch", &job->branch);
+		put_some(w, "message", &job->message);
+		json_w_int(w, "max_bundle_bytes", (int64_t)job->max_bundle);
+	}
+	json_w_end_obj(w);
+}
+
+/* Beside the spec, so that it is stored nowhere but with the start, which goes when the device has it. */
+static void
+put_credential(struct json_w *w, const struct work_job *job)
+{
+	if (job->password.len == 0)
+		return;
+	json_w_obj(w, "workspace_credential");
+	put_some(w, "username", &job->user);
+	put_some(w, "password", &job->password);
+	json_w_end_obj(w);
+}
+
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
 static int
 build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 {
+	struct work_job job = { 0 };
 	struct json_w w;
 
+	if (start.job_len > 0 && job_decode(&job, start.job, start.job_len) < 0)
+		return -EBADMSG;
 	json_w_init(&w, buf, size);
 	json_w_obj(&w, NULL);
 	json_w_str(&w, "handle_id", start.handle);
@@ -71,11 +114,9 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	json_w_end_obj(&w);
 	if (start.limits.timeout_ms > 0)
 		json_w_int(&w, "timeout_minutes", start.limits.timeout_ms / 60000 + 1);
-	json_w_obj(&w, "workspace");
+	put_workspace(&w, &job);
 	json_w_end_obj(&w);
-	json_w_obj(&w, "write_back");
-	json_w_end_obj(&w);
-	json_w_end_obj(&w);
+	put_credential(&w, &job);
 	json_w_end_obj(&w);
 	return json_w_done(&w, ret_len);
 }

@@ -29,6 +29,8 @@ static const struct frame_row {
 	{ "harness_installed", FRAME_REPORT, false },
 	{ "secret_refreshed", FRAME_REPORT, false },
 	{ "project_result", FRAME_REPORT, true },
+	{ "result_chunk", FRAME_RESULT_CHUNK, true },
+	{ "result", FRAME_RESULT, true },
 };
 
 /* A member that is absent, null or a string of at most max bytes; "" when absent. */

@@ -17,7 +17,7 @@
 
 enum frame_type {
 	FRAME_UNKNOWN, FRAME_HELLO, FRAME_HEARTBEAT, FRAME_STARTED, FRAME_STATUS, FRAME_LOG_CHUNK, FRAME_LOG_OPEN, FRAME_BYE,
-	FRAME_STREAM_OPEN, FRAME_STREAM_OPENED, FRAME_ERROR, FRAME_REPORT,	/* REPORT: an answer to something we never ask; taken and ignored */
+	FRAME_STREAM_OPEN, FRAME_STREAM_OPENED, FRAME_RESULT_CHUNK, FRAME_RESULT, FRAME_ERROR, FRAME_REPORT,	/* REPORT: an answer to something we never ask; taken and ignored */
 };
 
 struct frame {

@@ -35,6 +35,10 @@ static const char help[] =
     "      restart of the hub (--reconnect: how long it waits for one, 120s). Ctrl-C sends INT, again TERM, again KILL;\n"
     "      Ctrl-\\ leaves the run alone.\n"
     "      --detach prints the handle and returns. With --env the workload gets these variables (and a PATH) only.\n"
+    "      --git URL [--ref REF] [--git-user USER] [--git-token-file FILE]: the work directory is a checkout of that https\n"
+    "      repository. --write-back branch|bundle [--branch cloop/NAME] [--message TEXT]: what the workload changed is\n"
+    "      committed and pushed, or brought here; --ref must be a commit of 40 digits then. See edgehub help result.\n"
+    "  result HANDLE [-o FILE]      what a run brought back, as JSON; -o: its bundle, for git fetch FILE BRANCH\n"
     "  logs HANDLE [-f] [--from N]  the log from offset N on; -f until the run ends\n"
     "  logs verify HANDLE\n"
     "      reads the stored log again, against the device's digest: verified, mismatch (code 1); or code 3: gap (bytes are\n"
@@ -52,7 +56,7 @@ static const char help[] =
     "-j prints JSON. DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 usage, 3 not verifiable (logs verify), 4 nobody answers on the socket, 5 permission denied.\n"
-    "run: the workload's own code; 128 + signal when one ended it; 121 left: the hub did not come back, or Ctrl-\\,\n"
+    "run: the workload's own code; 128 + signal when one ended it; 120 it ended well, but its write-back failed; 121 left: the hub did not come back, or Ctrl-\\,\n"
     "122 the device lost the run, 123 the device refused it, 124 ended at its timeout, 125 not started (no such device,\n"
     "not connected, wrong usage, no hub).\n";
 
@@ -82,7 +86,7 @@ static const struct command {
 	const char *name;
 	int (*run)(struct cli *cli, int argc, char *argv[]);
 } commands[] = {
-	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs },
+	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "status", cli_status },
 };
 
@@ -94,7 +98,7 @@ main(int argc, char *argv[])
 		{ 0 },
 	};
 	const char *datadir = DATADIR_DEFAULT, *sock = NULL;
-	struct cli cli = { 0 };
+	struct cli cli = { .answer_fd = -1 };
 	char path[4096];
 	int opt, r = -1;
 

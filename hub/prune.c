@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "hub/result.h"
 #include "hub/run.h"
 
 #define BATCH		64		/* runs in one turn of the loop */
@@ -29,6 +30,7 @@ drop(struct hub *hub, const char *handle)
 		log_error("run %s: its log cannot be removed: %s", handle, strerror(errno));
 		return false;
 	}
+	result_drop(hub, handle);
 	return store_run_delete(hub->store, handle) == 0;
 }
 

@@ -68,6 +68,7 @@ const char *run_verify_name(enum run_verify verify);
 /*
  * Exit code of `edgehub run` for a finished run: the workload's own, 128 + signal, or one of RUN_EXIT_*.
  */
+#define RUN_EXIT_NO_RESULT	120	/* it ended well, and what it should bring back did not come */
 #define RUN_EXIT_HUB_GONE	121
 #define RUN_EXIT_LOST		122
 #define RUN_EXIT_REFUSED	123

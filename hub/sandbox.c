@@ -25,9 +25,9 @@ static const struct sandbox_rule hub_rules[] = {
 	CALL(getsockname), CALL(getpeername), OPTION(IPPROTO_TCP, TCP_NODELAY), OPTION(IPPROTO_TCP, TCP_USER_TIMEOUT),
 	OPTION(SOL_SOCKET, SO_SNDBUF), OPTION(SOL_SOCKET, SO_RCVBUF), OPTION(SOL_SOCKET, SO_KEEPALIVE),
 	OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT), OPTION(IPPROTO_TCP, TCP_QUICKACK),
-	/* logs, and what SQLite does to its files; Landlock says where */
+	/* logs, results (made by rename), and what SQLite does to its files; Landlock says where */
 	CALL(openat), CALL(newfstatat), CALL(stat), CALL(lstat), CALL(access), CALL(faccessat), CALL(readlink), CALL(unlink),
-	CALL(unlinkat), CALL(getcwd), CALL(fsync), CALL(fdatasync), CALL(ftruncate), CALL(pwrite64), FCNTL(F_SETLK), FCNTL(F_GETLK),
+	CALL(unlinkat), CALL(renameat), CALL(renameat2), CALL(getcwd), CALL(fsync), CALL(fdatasync), CALL(ftruncate), CALL(pwrite64), FCNTL(F_SETLK), FCNTL(F_GETLK),
 	/* a large start comes as a sealed memfd */
 	FCNTL(F_GET_SEALS),
 	/* the C library: sort asks for the size of memory, a thread says at its start where its lists are */

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "hub/client.h"
+#include "hub/result.h"
 #include "hub/run.h"
 #include "hub/streams.h"
 
@@ -200,6 +201,12 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_STREAM_OPEN:
 		session_error(s, f->id, f->handle, "protocol", "this hub has no stream of that kind");
+		return;
+	case FRAME_RESULT_CHUNK:
+		result_chunk(s, f);
+		return;
+	case FRAME_RESULT:
+		result_take(s, f);
 		return;
 	case FRAME_BYE:
 		conn_close(s->conn, WSLAY_CODE_NORMAL_CLOSURE, "bye");

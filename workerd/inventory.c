@@ -120,6 +120,12 @@ inventory_find(enum inventory_list list, const char *dirs)
 	return found;
 }
 
+bool
+inventory_has_git(void)
+{
+	return is_there("git", DIRS);
+}
+
 /* Of the harnesses those the policy lets the hub know of. */
 static uint32_t
 permitted(const struct policy *policy, uint32_t found)
@@ -163,6 +169,8 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
 	inv.found[INVENTORY_ENGINES] = inventory_find(INVENTORY_ENGINES, DIRS);
 	inv.found[INVENTORY_RUNTIMES] = inventory_find(INVENTORY_RUNTIMES, DIRS);
+	if (inventory_has_git())
+		inv.flags |= INVENTORY_F_GIT;
 	if (is_there("nft", DIRS))
 		inv.flags |= INVENTORY_F_NFT;
 	if (fstatvfs(w->ids.root, &st) == 0) {

@@ -3,6 +3,7 @@
 #define EDGEWARD_WORKERD_INVENTORY_H
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "common/ipc.h"
 #include "proto/ipc/inventory.h"
@@ -21,6 +22,9 @@ void inventory_init(struct inventory *inv);
 
 /* Looks now and sends WORK_EV_USB for each device, then WORK_EV_INVENTORY. 0 or -errno of the channel. */
 int inventory_send(const struct workerd *w, struct ipc_chan *chan);
+
+/* There is git for workspaces, now. */
+bool inventory_has_git(void);
 
 /* The bits of a list whose executables are in one of dirs (":" between two). For inventory_send() and its test. */
 uint32_t inventory_find(enum inventory_list list, const char *dirs);

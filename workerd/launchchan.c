@@ -18,7 +18,9 @@
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
+#include "workerd/result.h"
 #include "workerd/spill.h"
+#include "workerd/stage.h"
 
 #define QUEUE_MAX	(1u << 20)
 #define INIT_QUEUE_MAX	4096u
@@ -38,7 +40,8 @@ on_started(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) == 0)
 		return -EPROTO;
-	workload_event(wl, EV_STARTED);
+	if (stage_of(wl) == STAGE_PAYLOAD)	/* else nobody is told before all of it is there */
+		workload_event(wl, EV_STARTED);
 	return 0;
 }
 
@@ -146,6 +149,7 @@ on_held_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	w->from_journal = NULL;
 	w->nfrom_journal = 0;
 	spill_settle(w);
+	result_sweep(w);
 	w->up = true;
 	log_info("%u workloads taken back, %u from the journal alone", held, lost);
 	if (w->awaited == 0)	/* else with the last of them, see life.c */
@@ -220,10 +224,12 @@ on_ended(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	wl = ipc_str_ok(end.handle, sizeof(end.handle)) ? workload_by_handle(w, end.handle) : NULL;
 	if (wl == NULL)
 		return -EPROTO;
+	if (wl->rec.h != NULL && end.stage != wl->rec.h->stage)
+		return 0;	/* the next one was asked for already */
 	wl->end = end;
 	if (wl->rec.h != NULL)
 		record_report(&wl->rec, &rep);
-	workload_event(wl, wl->state == ST_HELD && wl->naskers > 0 && (rep.flags & LAUNCH_REPORT_FAILED) != 0 ?
+	workload_event(wl, wl->state == ST_HELD && wl->naskers > 0 && stage_of(wl) == STAGE_PAYLOAD && (rep.flags & LAUNCH_REPORT_FAILED) != 0 ?
 	    EV_FAILED : EV_TREE_GONE);
 	return 0;
 }
@@ -263,11 +269,11 @@ launchchan_open(struct workerd *w, int fd)
 }
 
 int
-launchchan_start(struct workload *wl, const struct launch_start *s, int spec)
+launchchan_start(struct workload *wl, const struct launch_start *s, int spec, int input)
 {
-	const int fds[4] = { spec, wl->rec.fd, wl->rec.report, wl->w->ids.root };
+	const int fds[5] = { spec, wl->rec.fd, wl->rec.report, wl->w->ids.root, input };
 
-	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, 4, &wl->start_id);
+	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, input >= 0 ? 5 : 4, &wl->start_id);
 }
 
 static void

@@ -7,8 +7,8 @@
 /* Takes fd over. When the launcher ends, so do we. */
 int launchchan_open(struct workerd *w, int fd);
 
-/* Asks for a start; spec is the sealed memfd (not owned). EV_LAUNCHED or EV_REFUSED follows. */
-int launchchan_start(struct workload *wl, const struct launch_start *s, int spec);
+/* Asks for a start; spec is the sealed memfd, input what the process gets as descriptor 0 or -1 (not owned). EV_LAUNCHED or EV_REFUSED follows. */
+int launchchan_start(struct workload *wl, const struct launch_start *s, int spec, int input);
 
 void launchchan_kill(const struct workload *wl);
 void launchchan_forget(const struct workload *wl);

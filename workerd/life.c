@@ -12,7 +12,9 @@
 #include "workerd/launchchan.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
+#include "workerd/result.h"
 #include "workerd/spill.h"
+#include "workerd/stage.h"
 #include "workerd/tally.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
@@ -97,8 +99,8 @@ explain_limit(struct workload *wl)
 	}
 }
 
-static void
-failed_text(const struct launch_report *rep, char *buf, size_t size)
+void
+life_failed_text(const struct launch_report *rep, char *buf, size_t size)
 {
 	static const char *const stages[] = { "", "switching to the runner id", "entering the work directory",
 		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec",
@@ -111,8 +113,8 @@ failed_text(const struct launch_report *rep, char *buf, size_t size)
 	    strerror(rep->failed.error));
 }
 
-static void
-set_outcome(struct workload *wl)
+void
+life_outcome(struct workload *wl)
 {
 	struct launch_report rep = { 0 };
 	struct record_head *h = wl->rec.h;
@@ -131,7 +133,7 @@ set_outcome(struct workload *wl)
 	} else {
 		wl->info.outcome = WORK_OUTCOME_LOST;
 		if ((rep.flags & LAUNCH_REPORT_FAILED) != 0)
-			failed_text(&rep, wl->info.error, sizeof(wl->info.error));
+			life_failed_text(&rep, wl->info.error, sizeof(wl->info.error));
 		else if (wl->info.error[0] == '\0')
 			snprintf(wl->info.error, sizeof(wl->info.error), "its init process ended without a report");
 	}
@@ -185,7 +187,8 @@ no_longer_awaited(struct workload *wl)
 static void
 finish(struct workload *wl)
 {
-	set_outcome(wl);
+	if (!stage_finish(wl))
+		life_outcome(wl);
 	if (!wl->journaled_end)
 		tally_ended(wl);
 	if (wl->rec.h != NULL && record_digest(&wl->rec, wl->info.log_xxh3))
@@ -218,6 +221,7 @@ forget(struct workload *wl)
 	if (wl->held)
 		launchchan_forget(wl);
 	spill_forget(wl);
+	result_forget(wl);
 	workchan_gone(wl);
 	workload_free(wl);
 	if (journal_is_long(&w->journal))
@@ -231,7 +235,8 @@ pass_signal(struct workload *wl, int signo)
 {
 	struct init_signal sig = { .signo = signo };
 
-	if (ipc_send(&wl->init, INIT_EV_SIGNAL, &sig, sizeof(sig)) < 0)
+	/* A step around the payload has nothing to put in order. */
+	if (stage_of(wl) != STAGE_PAYLOAD || ipc_send(&wl->init, INIT_EV_SIGNAL, &sig, sizeof(sig)) < 0)
 		launchchan_kill(wl);
 }
 
@@ -288,6 +293,19 @@ flush(struct workload *wl)
 }
 
 static void
+launch_next(struct workload *wl)
+{
+	char error[160];
+	int r = stage_launch(wl);
+
+	workchan_tell(wl);
+	if (r == 0)
+		return;
+	snprintf(error, sizeof(error), "cannot start the next step: %s", strerror(-r));
+	workload_refused(wl, WORK_REFUSED_START_FAILED, error);
+}
+
+static void
 act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal, const char *error)
 {
 	mark(wl, actions, signo);
@@ -297,7 +315,7 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		pass_signal(wl, signo);
 	if ((actions & ACT_FLUSH) != 0)
 		flush(wl);
-	if ((actions & ACT_RUN) != 0) {
+	if ((actions & ACT_RUN) != 0 && stage_of(wl) == STAGE_PAYLOAD) {
 		note_run(wl);
 		tally_started(wl);
 		workchan_tell(wl);
@@ -314,6 +332,8 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		finish(wl);
 	else if ((actions & ACT_DRAIN) != 0)
 		output_drain(wl);
+	else if ((actions & ACT_LAUNCH) != 0)
+		launch_next(wl);
 }
 
 static void
@@ -339,9 +359,13 @@ workload_event(struct workload *wl, enum event ev)
 	char text[160] = "";
 	enum work_refusal why = WORK_REFUSED_START_FAILED;
 
+	if (ev == EV_DRAINED && wl->state == ST_DRAINING)
+		ev = stage_drained(wl);
+	if (ev == EVENTS)
+		return;
 	if (ev == EV_FAILED && wl->rec.h != NULL) {
 		record_report(&wl->rec, &rep);
-		failed_text(&rep, text, sizeof(text));
+		life_failed_text(&rep, text, sizeof(text));
 		if (rep.failed.stage == INIT_STAGE_WORKDIR &&
 		    (rep.failed.error == EXDEV || rep.failed.error == ELOOP || rep.failed.error == ENOTDIR))
 			why = WORK_REFUSED_FORBIDDEN_PATH;
@@ -360,7 +384,21 @@ workload_signal(struct workload *wl, int signo)
 void
 workload_refused(struct workload *wl, enum work_refusal refusal, const char *error)
 {
-	event(wl, EV_REFUSED, 0, refusal, error);
+	char text[208];
+	enum event ev;
+
+	snprintf(text, sizeof(text), "%s", error);
+	ev = stage_refused(wl, text);
+	event(wl, ev, 0, refusal, text);
+}
+
+void
+workload_unprepared(struct workload *wl, const char *error)
+{
+	char text[208];
+
+	snprintf(text, sizeof(text), "%s", error);
+	event(wl, EV_UNPREPARED, 0, WORK_REFUSED_START_FAILED, text);
 }
 
 void

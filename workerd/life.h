@@ -13,6 +13,14 @@ void workload_signal(struct workload *wl, int signo);
 /* The launcher refused it. */
 void workload_refused(struct workload *wl, enum work_refusal refusal, const char *error);
 
+/* Its workspace could not be made; wl is gone afterwards. */
+void workload_unprepared(struct workload *wl, const char *error);
+
+/* What the payload's end means, into wl->info. */
+void life_outcome(struct workload *wl);
+/* Where a process of ours failed to start, for people. */
+void life_failed_text(const struct launch_report *rep, char *buf, size_t size);
+
 /* Of a new workload; of one that was adopted: signals that were still owed, deadlines. */
 void life_init(struct workload *wl);
 void life_resume(struct workload *wl);

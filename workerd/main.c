@@ -30,6 +30,7 @@
 #include "workerd/output.h"
 #include "workerd/privchan.h"
 #include "workerd/sandbox.h"
+#include "workerd/result.h"
 #include "workerd/spill.h"
 #include "workerd/workchan.h"
 
@@ -135,6 +136,7 @@ open_directories(const char *statedir)
 	eventlog_open(&self.events, fd);
 	eventlog_add(&self.events, "start", "", "workerd %s", EDGEWARD_VERSION);
 	spill_open(&self, fd);
+	result_open(&self, fd);
 	r = journal_open(&self.journal, fd, remember, NULL);
 	if (r == 1)
 		log_error("%s/journal was damaged: a copy is kept as journal.bad.0, what was good in it goes on", statedir);

@@ -4,6 +4,7 @@
 
 #include "workerd/output.h"
 #include "workerd/spill.h"
+#include "workerd/stage.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
@@ -88,6 +89,7 @@ output_send(struct workload *wl)
 		r = send_one(wl);
 		wl->w->blocked = r == -EAGAIN;
 	}
+	stage_sent(wl);
 }
 
 void
@@ -104,6 +106,7 @@ output_send_all(struct workerd *w)
 		for (unsigned i = 0; i < SEND_A_TURN && r > 0; i++)
 			r = send_one(wl);
 		w->blocked = r == -EAGAIN;
+		stage_sent(wl);
 		idle = r > 0 ? 0 : idle + 1;
 		wl = wl->next != NULL ? wl->next : w->all.first;
 	}

@@ -122,7 +122,7 @@ static bool
 head_ok(const struct record_head *h, const char *handle, uint64_t file_size)
 {
 	return h->magic == MAGIC && h->version == VERSION && h->ring > 0 && h->ring <= RING_MAX &&
-	    h->ring % RECORD_PAGE == 0 && file_size == RECORD_PAGE + h->ring &&
+	    h->ring % RECORD_PAGE == 0 && file_size >= RECORD_PAGE + h->ring + h->job_len &&
 	    ipc_str_ok(h->handle, sizeof(h->handle)) && strcmp(h->handle, handle) == 0 && output_ok(h);
 }
 
@@ -208,6 +208,7 @@ record_free(struct record_spares *spares, struct record *rec)
 
 	if (rec->h == NULL)
 		return;
+	record_wipe_job(rec);
 	if (spares != NULL && spares->n < RECORD_SPARES && (spares->n == 0 || spares->spare[0].h->ring == ring)) {
 		if (rec->h->head > KEEP && ring > KEEP)
 			madvise(rec->ring + KEEP, (size_t)ring - KEEP, MADV_REMOVE);
@@ -383,6 +384,45 @@ record_count_gap(struct record *rec, uint64_t from, uint64_t to)
 		h->gaps++;
 	h->gap_end = to;
 	h->gap_bytes += to - from;
+}
+
+int
+record_put_job(struct record *rec, const void *data, size_t len)
+{
+	off_t at = (off_t)(RECORD_PAGE + rec->h->ring);
+
+	if (ftruncate(rec->fd, at + (off_t)len) < 0)
+		return -errno;
+	for (size_t done = 0; done < len; ) {
+		ssize_t n = pwrite(rec->fd, (const uint8_t *)data + done, len - done, at + (off_t)done);
+
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (size_t)n;
+	}
+	rec->h->job_len = (uint32_t)len;
+	return 0;
+}
+
+int
+record_get_job(const struct record *rec, void *buf, size_t size)
+{
+	if (rec->h->job_len == 0 || rec->h->job_len > size)
+		return -ENOENT;
+	return pread(rec->fd, buf, rec->h->job_len, (off_t)(RECORD_PAGE + rec->h->ring)) == (ssize_t)rec->h->job_len ? 0 : -EIO;
+}
+
+void
+record_wipe_job(struct record *rec)
+{
+	static const uint8_t zeroes[RECORD_PAGE];
+	uint64_t at = RECORD_PAGE + rec->h->ring, end = at + rec->h->job_len;
+
+	for (uint64_t p = at; p < end; p += sizeof(zeroes))
+		if (pwrite(rec->fd, zeroes, end - p < sizeof(zeroes) ? end - p : sizeof(zeroes), (off_t)p) < 0)
+			break;
+	if (rec->h->job_len != 0 && ftruncate(rec->fd, (off_t)at) == 0)
+		rec->h->job_len = 0;
 }
 
 void

@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "proto/ipc/launch.h"
+#include "proto/ipc/work.h"
 
 #define RECORD_PAGE	4096u
 #define RECORD_SENTINEL	16u
@@ -60,6 +61,13 @@ struct record_head {
 	/* since the spool; 0 in a record of before, too */
 	uint32_t hole, reserved;	/* enum work_gap_reason of bytes below tail that are nowhere; 0 = memory */
 	uint64_t output_max;		/* bytes of output it may write, 0 = any; zero in a record of before, too */
+	/* stage.c; zero where there is nothing around the workload */
+	uint32_t stage, parts;		/* enum stage; LAUNCH_PART_* of every stage */
+	uint32_t job_len;		/* bytes behind the ring: the encoded spec, for later stages */
+	uint32_t payload_good;		/* it ended with exit code 0 */
+	uint64_t stage_from;		/* head when the stage began */
+	struct work_workload saved;	/* how the payload ended */
+	char reason[208];		/* why a stage failed, "" = none did */
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 
@@ -113,6 +121,14 @@ void record_drop(struct record *rec, uint64_t offset, uint64_t sent);
 
 /* Counts a gap: bytes that nobody has any more. */
 void record_count_gap(struct record *rec, uint64_t from, uint64_t to);
+
+/*
+ * What later processes of the workload are started from, kept behind the ring: put once, read, overwritten and gone. get: size must hold
+ * job_len bytes. -errno; -ENOENT: there is none.
+ */
+int record_put_job(struct record *rec, const void *data, size_t len);
+int record_get_job(const struct record *rec, void *buf, size_t size);
+void record_wipe_job(struct record *rec);
 
 /* Gives the pages of an empty ring back. Nothing will be written to it any more. */
 void record_give_pages(const struct record *rec);

@@ -14,11 +14,19 @@
 #include "workerd/confinement.h"
 #include "workerd/launchchan.h"
 #include "workerd/life.h"
+#include "workerd/stage.h"
 #include "workerd/tally.h"
 #include "workerd/workchan.h"
 
 #define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 8)
 #define OOM_SCORE_ADJ	200	/* when memory runs out a workload goes before the agent */
+
+struct start_choice {
+	char top[IDS_TOP_SIZE];
+	uint32_t slot, parts;
+	struct work_job job;
+	int bundle;		/* a branch that came with the start, -1 = none */
+};
 
 static void
 refuse(struct workerd *w, uint32_t id, enum work_refusal refusal, uint32_t flags, const char *error)
@@ -140,18 +148,14 @@ complete_env(struct work_spec *spec, const char *home)
 	spec->env_given = true;
 }
 
-/* What workinit will read: the spec with the cleaned directory and the whole environment. */
+/* What workinit will read: a spec with the cleaned directory and the whole environment. */
 static int
-make_spec(struct workerd *w, struct work_spec *spec)
+make_spec(const struct work_spec *spec)
 {
 	static uint8_t buf[WORK_SPEC_MAX];
-	char home[HOME_SIZE];
 	size_t len;
-	int r;
+	int r = work_spec_encode(spec, buf, sizeof(buf), &len);
 
-	snprintf(home, sizeof(home), "HOME=%s%s%s", w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
-	complete_env(spec, home);
-	r = work_spec_encode(spec, buf, sizeof(buf), &len);
 	if (r < 0)
 		return r == -ENOSPC ? -E2BIG : r;
 	r = fd_sealed_memfd("spec", buf, len);
@@ -197,46 +201,80 @@ known(struct workerd *w, const struct work_spec *spec, uint32_t id)
 	return true;
 }
 
+int
+start_process(struct workload *wl, const struct work_spec *spec, enum stage stage, int input)
+{
+	const struct workerd *w = wl->w;
+	struct launch_start s = { .slot = wl->rec.h->slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
+		.cpu_millis = spec->cpu_millis, .io_rate = w->policy.io_rate, .io_major = w->disk_major, .io_minor = w->disk_minor,
+		.oom_score_adj = OOM_SCORE_ADJ, .parts = wl->rec.h->parts, .stage = stage };
+	_cleanup_close_ int fd = make_spec(spec);
+
+	if (fd < 0)
+		return fd;
+	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
+	static_assert(sizeof(s.show) == sizeof(w->conf.work_show), "one bound");
+	memcpy(s.show, w->conf.work_show, sizeof(s.show));
+	return launchchan_start(wl, &s, fd, input);
+}
+
 /* Everything is decided: note it, then ask the launcher. 0 or -errno; wl is the caller's to free then. */
 static int
-launch(struct workload *wl, struct work_spec *spec, uint32_t slot, uint32_t parts)
+launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 {
-	struct launch_start s = { .slot = slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
-		.cpu_millis = spec->cpu_millis, .io_rate = wl->w->policy.io_rate, .io_major = wl->w->disk_major, .io_minor = wl->w->disk_minor,
-		 .oom_score_adj = OOM_SCORE_ADJ, .parts = parts };
-	_cleanup_close_ int fd = make_spec(wl->w, spec);
-	int r = fd < 0 ? fd : record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
+	char home[HOME_SIZE];
+	int r = record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
 
 	if (r < 0)
 		return r;
-	wl->rec.h->slot = slot;
+	snprintf(home, sizeof(home), "HOME=%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
+	complete_env(spec, home);
+	wl->rec.h->slot = c->slot;
+	wl->rec.h->parts = c->parts;
 	wl->rec.h->timeout_s = spec->timeout_s;
 	wl->rec.h->output_max = wl->w->policy.output;
 	wl->rec.h->accepted_at = monotime_wall_ns();
-	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
-	static_assert(sizeof(s.show) == sizeof(wl->w->conf.work_show), "one bound");
-	memcpy(s.show, wl->w->conf.work_show, sizeof(s.show));
 	r = life_journal(wl, JOURNAL_STARTED);
-	return r < 0 ? r : launchchan_start(wl, &s, fd);
+	if (r < 0)
+		return r;
+	if (!job_is_plain(&c->job))
+		return stage_first(wl, spec, &c->job, c->bundle);
+	spec->job = (struct work_str){ 0 };
+	return start_process(wl, spec, STAGE_PAYLOAD, -1);
+}
+
+/* What is decided before anything is made. claim: the directory is given to its runner. */
+static enum work_refusal
+choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choice *c, char error[208], uint32_t *ret_flags)
+{
+	enum work_refusal r = check_admission(w, spec, error, ret_flags);
+
+	w->disk_was_low = claim ? r == WORK_REFUSED_DISK_LOW : w->disk_was_low;
+	if (r == WORK_OK)
+		r = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &c->parts, error);
+	if (r == WORK_OK)
+		r = check_secrets(spec, error);
+	if (r == WORK_OK)
+		r = stage_check(w, spec, &c->job, error);
+	if (r == WORK_OK && c->job.workspace == JOB_WORKSPACE_BUNDLE && claim && c->bundle < 0) {
+		snprintf(error, 208, "the branch was not shipped, or not completely");
+		r = WORK_REFUSED_START_FAILED;
+	}
+	return r == WORK_OK ? choose_dir(w, spec, claim, c->top, &c->slot, error) : r;
 }
 
 enum work_refusal
 workload_would_start(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags)
 {
-	char top[IDS_TOP_SIZE] = "";
-	uint32_t slot = 0;
-	enum work_refusal r = check_admission(w, spec, error, ret_flags);
-	uint32_t parts;
+	struct start_choice c = { .bundle = -1 };
 
-	if (r == WORK_OK)
-		r = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &parts, error);
-	return r == WORK_OK ? choose_dir(w, spec, false, top, &slot, error) : r;
+	return choose(w, spec, false, &c, error, ret_flags);
 }
 
 const uint8_t *
 workload_spec_bytes(struct ipc_msg *msg, uint8_t buf[WORK_SPEC_MAX], size_t *ret_len)
 {
-	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+	_cleanup_close_ int fd = msg->hdr.len == 0 ? ipc_take_fd(msg, 0) : -1;	/* else it is a branch */
 	ssize_t n;
 
 	*ret_len = msg->hdr.len;
@@ -252,24 +290,18 @@ workload_spec_bytes(struct ipc_msg *msg, uint8_t buf[WORK_SPEC_MAX], size_t *ret
 }
 
 void
-workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
+workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t id)
 {
-	char error[208] = "", top[IDS_TOP_SIZE] = "";
+	struct start_choice c = { .bundle = bundle };
+	char error[208] = "";
 	struct workload *wl;
-	uint32_t slot = 0, flags = 0, parts = 0;
+	uint32_t flags = 0;
 	enum work_refusal refusal;
 	int r;
 
 	if (known(w, spec, id))
 		return;
-	refusal = check_admission(w, spec, error, &flags);
-	w->disk_was_low = refusal == WORK_REFUSED_DISK_LOW;
-	if (refusal == WORK_OK)
-		refusal = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &parts, error);
-	if (refusal == WORK_OK)
-		refusal = check_secrets(spec, error);
-	if (refusal == WORK_OK)
-		refusal = choose_dir(w, spec, true, top, &slot, error);
+	refusal = choose(w, spec, true, &c, error, &flags);
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);
 		return;
@@ -277,8 +309,8 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	wl = workload_add(w, spec->handle, ST_ACCEPTED);
 	if (wl == NULL)
 		fatal("out of memory");
-	memcpy(wl->top, top, sizeof(wl->top));
-	r = launch(wl, spec, slot, parts);
+	memcpy(wl->top, c.top, sizeof(wl->top));
+	r = launch(wl, spec, &c);
 	if (r < 0) {
 		snprintf(error, sizeof(error), "cannot start: %s%s", strerror(-r), r == -ENOSPC || r == -EDQUOT ?
 		    " (disk-full: workerd's state directory)" : "");
@@ -288,4 +320,6 @@ workload_start(struct workerd *w, struct work_spec *spec, uint32_t id)
 	}
 	wl->askers[wl->naskers++] = id;
 	w->started++;
+	if (stage_is_before(wl))	/* the hub follows what goes on from now on */
+		workchan_tell(wl);
 }

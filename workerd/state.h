@@ -31,6 +31,9 @@ enum event {
 	EV_DISOWN,	/* the hub does not know it */
 	EV_GRACE,	/* the time after a disown is over */
 	EV_DELIVERED,	/* the hub has the terminal status */
+	EV_NEXT,	/* its output is complete, and its next stage is to be started (stage.h) */
+	EV_NO_MORE,	/* a stage after the payload cannot be started */
+	EV_UNPREPARED,	/* what had to be there before the payload is not */
 	EVENTS
 };
 
@@ -48,6 +51,7 @@ enum event {
 #define ACT_FORGET	0x0800u
 #define ACT_BAD		0x1000u	/* the launcher cannot have said that */
 #define ACT_MARK_LIMIT	0x2000u
+#define ACT_LAUNCH	0x4000u	/* ask the launcher for the stage in the record */
 
 struct step {
 	uint16_t next;		/* enum state */

@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/log.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
+#include "workerd/result.h"
 #include "workerd/start.h"
 
 #define QUEUE_MAX	(8u << 20)	/* a snapshot of everything, and answers */
@@ -30,7 +32,7 @@ tell(struct workerd *w, uint16_t type, const void *data, size_t len)
 }
 
 void
-workchan_tell(const struct workload *wl)
+workchan_tell(struct workload *wl)
 {
 	struct work_workload info;
 
@@ -38,6 +40,7 @@ workchan_tell(const struct workload *wl)
 		return;
 	workload_info(wl, &info);
 	tell(wl->w, WORK_EV_WORKLOAD, &info, sizeof(info));
+	result_tell(wl);
 }
 
 void
@@ -71,7 +74,7 @@ workchan_answer_askers(struct workload *wl, enum work_refusal refusal, const cha
 static void
 tell_all(struct workerd *w)
 {
-	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		workchan_tell(wl);
 }
 
@@ -103,13 +106,14 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct work_spec spec = { .argv = argv, .env = env, .net = &net };
 	size_t len;
 	const uint8_t *data = workload_spec_bytes(msg, buf, &len);
+	_cleanup_close_ int bundle = ipc_take_fd(msg, msg->hdr.len == 0 ? 1 : 0);
 
 	if (msg->hdr.id == 0)
 		return -EPROTO;
 	if (work_spec_decode(&spec, data, len) < 0)
 		workchan_answer(ctx, msg->hdr.id, WORK_REFUSED_BAD_SPEC, 0, 0, "malformed specification");
 	else
-		workload_start(ctx, &spec, msg->hdr.id);
+		workload_start(ctx, &spec, bundle, msg->hdr.id);
 	explicit_bzero((void *)data, len);	/* environments may hold secrets */
 	return 0;
 }
@@ -213,7 +217,7 @@ on_session(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
-	{ WORK_REQ_START, IPC_ST_OPEN, 0, 1, 0, WORK_DATA_MAX, on_start },
+	{ WORK_REQ_START, IPC_ST_OPEN, 0, 2, 0, WORK_DATA_MAX, on_start },
 	{ WORK_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ WORK_REQ_SYNC, IPC_ST_OPEN, 0, 0, 0, 0, on_sync },
 	{ WORK_REQ_INVENTORY, IPC_ST_OPEN, 0, 0, 0, 0, on_inventory },
@@ -235,7 +239,7 @@ drop(struct workerd *w)
 	output_session(w, false);
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
-		wl->naskers = 0;	/* those who asked are gone */
+		wl->naskers = wl->result_told = 0;	/* those who asked are gone */
 }
 
 static void

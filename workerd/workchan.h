@@ -10,7 +10,7 @@
 void workchan_open(struct workerd *w, int fd, const struct priv_peer *peer);
 
 /* The whole state of one workload; that it is forgotten. */
-void workchan_tell(const struct workload *wl);
+void workchan_tell(struct workload *wl);
 void workchan_gone(const struct workload *wl);
 
 /* The answer to a START. */

@@ -52,6 +52,7 @@ struct workerd {
 	bool disk_was_low;
 	struct loop_timer account;	/* account.c: the next look for a pool */
 	unsigned account_looks;
+	int results;			/* directory of result.c, -1 = none */
 	struct spooldir spool;
 	struct loop_timer spill;	/* the next look at what should go to the spool */
 	monotime_t since;

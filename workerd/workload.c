@@ -12,7 +12,9 @@
 #include "workerd/launchchan.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
+#include "workerd/result.h"
 #include "workerd/spill.h"
+#include "workerd/stage.h"
 #include "workerd/workerd.h"
 
 static struct workload **
@@ -63,6 +65,7 @@ workload_add(struct workerd *w, const char *handle, enum state state)
 	snprintf(wl->info.handle, sizeof(wl->info.handle), "%s", handle);
 	life_init(wl);
 	output_init(wl);
+	stage_init(wl);
 	wl->prev = w->all.last;
 	if (w->all.last != NULL)
 		w->all.last->next = wl;
@@ -107,6 +110,8 @@ workload_free(struct workload *wl)
 	take_out(wl);
 	control_gone(wl);
 	loop_timer_del(w->loop, &wl->timer);
+	loop_timer_del(w->loop, &wl->refuse_timer);
+	free(wl->result);
 	output_close(wl);
 	spool_free(wl->spool);
 	ipc_chan_done(&wl->init);
@@ -145,7 +150,10 @@ void
 workload_info(const struct workload *wl, struct work_workload *ret_info)
 {
 	*ret_info = wl->info;
-	ret_info->state = wl->state <= ST_HELD ? WORK_PENDING : wl->state == ST_ENDED ? WORK_ENDED : WORK_RUNNING;
+	ret_info->state = wl->state == ST_ENDED ? WORK_ENDED : stage_is_before(wl) || (wl->state <= ST_HELD && !stage_is_after(wl)) ?
+	    WORK_PENDING : WORK_RUNNING;
+	if (wl->result != NULL && wl->state == ST_ENDED)
+		ret_info->flags |= WORK_F_RESULT;
 	ret_info->produced = workload_head(wl);
 	ret_info->retained_from = workload_tail(wl);
 	if (wl->rec.h == NULL)
@@ -164,6 +172,21 @@ adopt_damaged(struct workload *wl)
 	spill_adopt(wl);
 	wl->info.produced = spool_produced(wl->spool);
 	launchchan_kill(wl);
+}
+
+/* A stage has ended, the next is in the record and was not asked for, or the launcher has not heard of it. */
+static int
+adopt_between(struct workload *wl, const struct launch_held *held)
+{
+	if (held->ended == 0) {
+		adopt_damaged(wl);
+		return 0;
+	}
+	spill_adopt(wl);
+	wl->w->all.counts[wl->state]--;
+	wl->state = ST_ACCEPTED;
+	wl->w->all.counts[wl->state]++;
+	return stage_catch_up(wl);
 }
 
 int
@@ -185,6 +208,8 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	if (r < 0)
 		return r;
 	fds[2] = fds[3] = -1;
+	if (held->stage != wl->rec.h->stage)
+		return adopt_between(wl, held);
 	r = launchchan_init(wl, take_fd(&fds[1]));
 	if (r == 0)
 		r = output_open(wl, take_fd(&fds[0]));
@@ -194,7 +219,7 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	wl->awaited = (wl->rec.h->flags & RECORD_F_FINAL) != 0;
 	w->awaited += wl->awaited;
 	record_report(&wl->rec, &rep);
-	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0)
+	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0 && stage_of(wl) == STAGE_PAYLOAD)
 		workload_event(wl, EV_STARTED);
 	life_resume(wl);
 	return 0;
@@ -230,6 +255,8 @@ workload_from_journal(struct workerd *w, const struct journal_record *rec)
 	/* An end that was known reads the same as before; what is missing of its output is told by a gap. */
 	if (wl->info.outcome == WORK_OUTCOME_LOST)
 		snprintf(wl->info.error, sizeof(wl->info.error), "lost: the launcher or the device was restarted");
+	if (wl->info.outcome != WORK_OUTCOME_LOST)
+		result_load(wl);
 	life_from_journal(wl);
 }
 

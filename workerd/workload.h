@@ -39,6 +39,13 @@ struct workload {
 	uint32_t askers[WORKLOAD_ASKERS];	/* ids of START requests of this work channel that wait */
 	unsigned naskers;
 
+	/* stage.c, result.c */
+	int bundle;			/* the branch that was shipped, while the first stage is started; -1 = none */
+	bool refusing;			/* it failed before the payload; refused when its log was sent */
+	struct loop_timer refuse_timer;
+	struct work_result *result;	/* NULL = none */
+	bool result_told;		/* on the present work channel */
+
 	/* output.c */
 	int pipe;			/* -1 = closed */
 	struct loop_io pipe_io;

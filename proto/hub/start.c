@@ -4,6 +4,7 @@
  * image in host mode, labels) are read past.
  */
 #include "proto/hub/start.h"
+#include "proto/hub/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,6 @@ static const struct wish spec_wishes[] = {
 };
 
 static const struct wish payload_wishes[] = {
-	{ "project_seed", "this device takes no project seed; update the agent" },
 	{ "virtual", "this device runs no virtual executors; choose a plain executor" },
 };
 
@@ -100,16 +100,9 @@ static enum work_refusal
 check_modes(const struct json *payload, const struct json *spec, char err[START_ERROR])
 {
 	static const char *const sandboxes[] = { "", "host", NULL };
-	static const char *const workspaces[] = { "", "none", "executor", NULL };
-	static const char *const write_backs[] = { "", "none", NULL };
 
 	if (!one_of(json_get(payload, "sandbox"), "mode", sandboxes))
 		return refuse(WORK_REFUSED_UNSUPPORTED, err, "no container engine here; set the sandbox mode to host");
-	if (!one_of(json_get(spec, "workspace"), "kind", workspaces))
-		return refuse(WORK_REFUSED_UNSUPPORTED, err,
-		    "this device provides no workspace of that kind; use a plain work directory");
-	if (!one_of(json_get(spec, "write_back"), "mode", write_backs))
-		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device cannot write results back; turn write_back off");
 	return WORK_OK;
 }
 
@@ -198,7 +191,7 @@ take_network(const struct json *spec, struct work_spec *out, char err[START_ERRO
 static enum work_refusal
 encode(const struct work_spec *spec, uint8_t **ret_spec, size_t *ret_len, char err[START_ERROR])
 {
-	size_t size = SPEC_OVERHEAD + spec->secrets.len + (spec->network == WORK_NETWORK_FILTERED ? NET_OVERHEAD : 0);
+	size_t size = SPEC_OVERHEAD + spec->secrets.len + spec->job.len + (spec->network == WORK_NETWORK_FILTERED ? NET_OVERHEAD : 0);
 	uint8_t *buf;
 
 	for (uint32_t i = 0; i < spec->argc; i++)
@@ -228,8 +221,8 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 	static struct work_net net;
 	const struct json *spec = json_get(payload, "spec"), *id = json_get(payload, "handle_id");
 	struct work_spec out = { .argv = argv, .env = env, .net = &net };
-	uint8_t *secrets = NULL;
-	size_t nsecrets = 0;
+	uint8_t *secrets = NULL, *job = NULL;
+	size_t nsecrets = 0, njob = 0;
 	enum work_refusal why;
 
 	if (!handle_ok(handle))
@@ -249,10 +242,15 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 		why = take_network(spec, &out, err);
 	if (why == WORK_OK)
 		why = start_secrets(payload, &secrets, &nsecrets, err);
-	if (why != WORK_OK)
-		return why;
+	if (why == WORK_OK)
+		why = job_from_start(payload, &job, &njob, err);
 	out.secrets = (struct work_str){ (const char *)secrets, nsecrets };
-	why = encode(&out, ret_spec, ret_len, err);
+	out.job = (struct work_str){ (const char *)job, njob };
+	if (why == WORK_OK)
+		why = encode(&out, ret_spec, ret_len, err);
+	if (job != NULL)
+		explicit_bzero(job, njob);	/* it may hold a credential */
+	free(job);
 	if (secrets != NULL)
 		explicit_bzero(secrets, nsecrets);
 	free(secrets);

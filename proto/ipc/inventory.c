@@ -57,7 +57,7 @@ inventory_ok(const struct work_inventory *inv)
 		for (unsigned bit = 0; bit < 32; bit++)
 			if ((inv->found[list] >> bit & 1) != 0 && inventory_name((enum inventory_list)list, bit) == NULL)
 				return false;
-	return (inv->flags & ~(INVENTORY_F_KVM | INVENTORY_F_NFT)) == 0 && inv->usb <= INVENTORY_USB_MAX &&
+	return (inv->flags & ~(INVENTORY_F_KVM | INVENTORY_F_NFT | INVENTORY_F_GIT)) == 0 && inv->usb <= INVENTORY_USB_MAX &&
 	    inv->filter_issue < FILTER_ISSUES &&
 	    text_ok(inv->os, sizeof(inv->os)) && text_ok(inv->cpu, sizeof(inv->cpu));
 }

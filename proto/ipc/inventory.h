@@ -21,6 +21,7 @@ const char *inventory_name(enum inventory_list list, unsigned bit);
 
 #define INVENTORY_F_KVM		0x1u	/* /dev/kvm could be opened for reading and writing */
 #define INVENTORY_F_NFT		0x2u	/* nft is installed */
+#define INVENTORY_F_GIT		0x4u	/* git is, for workspaces and write-backs */
 
 struct work_inventory {
 	uint32_t found[INVENTORY_LISTS];	/* executables of these names in the directories that payloads search */

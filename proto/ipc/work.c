@@ -1,6 +1,7 @@
 #include "proto/ipc/work.h"
 
 #include "proto/ipc/ipc.h"
+#include "proto/ipc/job.h"
 
 bool
 work_workload_ok(const struct work_workload *w)
@@ -8,7 +9,37 @@ work_workload_ok(const struct work_workload *w)
 	return w->wid != 0 && w->state >= WORK_PENDING && w->state <= WORK_ENDED &&
 	    w->outcome <= WORK_OUTCOME_LOST && (w->state == WORK_ENDED) == (w->outcome != WORK_OUTCOME_NONE) &&
 	    w->limit <= WORK_LIMIT_OUTPUT && (w->limit == WORK_LIMIT_NONE || w->outcome == WORK_OUTCOME_LIMIT) &&
-	    (w->flags & ~(WORK_F_DISOWNED | WORK_F_DIGEST)) == 0 &&
+	    (w->flags & ~(WORK_F_DISOWNED | WORK_F_DIGEST | WORK_F_RESULT)) == 0 &&
+	    ((w->flags & WORK_F_RESULT) == 0 || w->state == WORK_ENDED) &&
 	    ipc_str_ok(w->handle, sizeof(w->handle)) && handle_ok(w->handle) &&
 	    ipc_str_ok(w->error, sizeof(w->error)) && w->retained_from <= w->produced;
+}
+
+static bool
+commit_ok(const char *s)
+{
+	size_t n = 0;
+
+	while ((s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'f'))
+		n++;
+	return s[n] == '\0' && (n == 0 || n == 40);
+}
+
+static bool
+base64_ok(const char *s)
+{
+	for (; *s != '\0'; s++)
+		if (!((*s >= 'A' && *s <= 'Z') || (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || *s == '+' || *s == '/' || *s == '='))
+			return false;
+	return true;
+}
+
+bool
+work_result_ok(const struct work_result *r)
+{
+	return (r->flags & ~(WORK_RESULT_BACK | WORK_RESULT_PUSHED | WORK_RESULT_SKIPPED | WORK_RESULT_PROJECT)) == 0 && r->flags != 0 &&
+	    r->mode <= JOB_BACK_BUNDLE && r->bundle_bytes <= JOB_BUNDLE_MAX && ipc_str_ok(r->branch, sizeof(r->branch)) &&
+	    ipc_str_ok(r->commit, sizeof(r->commit)) && commit_ok(r->commit) && ipc_str_ok(r->base, sizeof(r->base)) && commit_ok(r->base) &&
+	    ipc_str_ok(r->error, sizeof(r->error)) && ipc_str_ok(r->project, sizeof(r->project)) && base64_ok(r->project) &&
+	    ipc_str_ok(r->project_error, sizeof(r->project_error));
 }

@@ -28,7 +28,8 @@ enum work_type {
 	WORK_EV_SNAP_END = 0x0204,	/* W: empty */
 	WORK_EV_GONE = 0x0206,		/* W: struct work_ref; W has forgotten it */
 
-	WORK_REQ_START = 0x0210,	/* C: wire, see spec.h; or empty + 1 sealed memfd with the same bytes */
+	WORK_REQ_START = 0x0210,	/* C: wire, see spec.h; or empty + 1 sealed memfd with the same bytes. One fd more is
+					 * the branch bundle of a job, open for reading */
 	WORK_ANS_START = 0x0211,	/* W: struct work_answer */
 	WORK_REQ_SIGNAL = 0x0212,	/* C: struct work_signal */
 	WORK_ANS_SIGNAL = 0x0213,	/* W: struct work_answer */
@@ -41,6 +42,8 @@ enum work_type {
 	WORK_EV_OUTPUT = 0x0226,	/* W: struct work_output + 1..WORK_DATA_MAX bytes */
 	WORK_EV_GAP = 0x0228,		/* W: struct work_gap */
 	WORK_EV_OUTPUT_END = 0x022a,	/* W: struct work_output_end */
+	WORK_EV_RESULT = 0x022c,	/* W: struct work_result, and 1 fd to read the bundle from if it has bundle_bytes; behind the
+					 * WORKLOAD that says ENDED and WORK_F_RESULT */
 
 	WORK_EV_DELIVERED = 0x0230,	/* C: struct work_ref; the hub has the terminal status: forget it */
 	WORK_EV_DISOWN = 0x0232,	/* C: struct work_ref; the hub does not know it: TERM, KILL after the grace */
@@ -115,6 +118,7 @@ static_assert(sizeof(struct work_caps) == 280, "wire size");
 #define WORK_F_DRAINING		0x01u	/* in work_answer of START: refused because of a drain */
 #define WORK_F_DISOWNED		0x02u	/* in work_workload: not to be listed to the hub any more */
 #define WORK_F_DIGEST		0x04u	/* in work_workload: log_xxh3 is valid */
+#define WORK_F_RESULT		0x10u	/* in work_workload, ENDED only: RESULT follows and goes to the hub before the status */
 
 struct work_workload {
 	uint32_t wid;
@@ -201,6 +205,26 @@ struct work_output_end {
 };
 static_assert(sizeof(struct work_output_end) == 40, "wire size");
 
+#define WORK_RESULT_BACK	0x1u	/* there is a write-back */
+#define WORK_RESULT_PUSHED	0x2u
+#define WORK_RESULT_SKIPPED	0x4u	/* there was nothing to bring back; error says why */
+#define WORK_RESULT_PROJECT	0x8u	/* the workload was seeded */
+
+struct work_result {
+	uint32_t wid;
+	uint32_t flags;			/* WORK_RESULT_* */
+	uint32_t mode;			/* enum job_back */
+	uint32_t commits, files;
+	uint32_t reserved;
+	uint64_t bundle_bytes;		/* 0 = none */
+	char branch[208];
+	char commit[48], base[48];	/* 40 digits or empty */
+	char error[208];
+	char project[160];		/* the document, base64; or empty, and project_error says why */
+	char project_error[208];
+};
+static_assert(sizeof(struct work_result) == 912, "wire size");
+
 enum work_dialect {
 	WORK_DIALECT_NONE = 0,
 	WORK_DIALECT_CLOOP = 1,
@@ -215,5 +239,6 @@ static_assert(sizeof(struct work_session) == 8, "wire size");
 
 /* True if a received workload record is well formed (strings terminated, enums known, flags known). */
 bool work_workload_ok(const struct work_workload *w);
+bool work_result_ok(const struct work_result *r);
 
 #endif

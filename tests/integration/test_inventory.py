@@ -33,8 +33,9 @@ def test_hello_tells_what_is_there_and_claims_nothing_else(dialect, device, hub)
     assert c["update_channel"] == "stable"
     assert c.get("harnesses", []) == found("claude", "codex", "gemini", "cloop")
     # Placement by these would send here what is refused.
-    for key in ("container_runtimes", "workspace_provisioning", "write_back", "branch_bundles"):
-        assert not c.get(key)
+    assert not c.get("container_runtimes")
+    for key in ("workspace_provisioning", "write_back", "branch_bundles"):
+        assert c.get(key, False) is bool(found("git"))
     if dialect == "edgeward":
         inv = c["inventory"]
         total, _, free = shutil.disk_usage(device.root)

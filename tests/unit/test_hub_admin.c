@@ -18,7 +18,7 @@ encode(char *const argv[], char *const env[])
 {
 	size_t len = 0;
 
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "handle", "dev", "src", &limits, argv, env), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "handle", "dev", "src", &limits, NULL, 0, argv, env), 0);
 	return len;
 }
 
@@ -59,7 +59,7 @@ test_start(void **state)
 		assert_int_equal(admin_start_decode(&s, buf, i, &why), -EBADMSG);
 	buf[len] = 0;
 	assert_int_equal(admin_start_decode(&s, buf, len + 1, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", &no_limits, argv, NULL), -ENOSPC);
+	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", &no_limits, NULL, 0, argv, NULL), -ENOSPC);
 }
 
 static void
@@ -87,11 +87,11 @@ test_start_refused(void **state)
 	refused(bad, NULL, "UTF-8");
 	refused(good, novalue, "K=V");
 	refused(good, noname, "K=V");
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", &no_limits, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", &no_limits, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", &bad_limits, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", &bad_limits, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
-	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", &no_limits, good, NULL), 0);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", &no_limits, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
 }
 

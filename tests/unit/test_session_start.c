@@ -96,13 +96,15 @@ bad_starts_do_not_reach_workerd(void **state)
 		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":-1}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":99999999999999999}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\"}}", "started" },
-		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"git\",\"repo\":\"https://x\"}}}", "started" },
-		{ "{\"spec\":{\"argv\":[\"a\"],\"write_back\":{\"mode\":\"push\"}}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"git\",\"repo\":\"ext::sh\"}}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"bind\"}}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"write_back\":{\"mode\":\"push\"}}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"write_back\":{\"mode\":\"mail\"}}}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"egress_rules\":{\"allow_cidrs\":[\"x\"]}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"disable_network\":1}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"devices\":[{\"name\":\"x\"}]}}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"secret_files\":[{\"name\":\"t\"}]}", "error" },
-		{ "{\"spec\":{\"argv\":[\"a\"]},\"project_seed\":\"H4s=\"}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"project_seed\":\"UEs=\"}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"virtual\":{\"id\":\"abc\"}}", "started" },
 	};
 

@@ -15,6 +15,9 @@ PAYLOADS = {
     "log_chunk": ({"stream": STR, "offset": INT, "text": STR, "time": TIME}, {}, {}),
     "status": ({"status": OBJ}, {"final_offset": INT}, {"log_xxh3": STR}),
     "error": ({"code": STR, "message": STR}, {}, {}),
+    "result_chunk": ({"offset": INT, "data": STR}, {}, {}),
+    "result": ({"result": OBJ}, {}, {}),
+    "project_result": ({}, {"data": STR, "error": STR}, {}),
     "inventory": ({"capabilities": OBJ}, {}, {}),
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
@@ -36,7 +39,7 @@ CAPS = ({"os": STR, "arch": STR},
 USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR, "class": STR},
        {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
         "gid": INT, "group": STR}, {})
-NEED_HANDLE = {"started", "log_chunk", "status", "log_open"}
+NEED_HANDLE = {"started", "log_chunk", "status", "log_open", "result_chunk", "result", "project_result"}
 EDGEWARD_ONLY = {"log_open", "stream_opened", "upgrade_result"}
 CLOOP_ONLY = {"log_chunk"}
 STATES = {"pending", "running", "exited", "failed", "killed", "unknown"}

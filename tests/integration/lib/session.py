@@ -1,5 +1,6 @@
 """One WebSocket session of the scripted hub: hello to end. A correct hub unless hub.b (Behaviour) says otherwise."""
 import asyncio
+import base64
 import itertools
 import json
 import struct
@@ -315,6 +316,36 @@ class Session:
             self._wrong(run, run.on_status(self, p))
         elif p["status"]["state"] in schema.TERMINAL and run.terminal is None:
             self._violation(f"{run.handle}: a reply says {p['status']['state']} before the terminal status was sent")
+
+    async def _on_result_chunk(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        if run is None:
+            return
+        if self.number in [n for n, _ in run.terminals] or self.number in run.resulted_in:
+            self._wrong(run, ["a result_chunk after the result or the terminal status"])
+        if p["offset"] == 0:
+            run.bundle = b""
+        data = base64.b64decode(p["data"], validate=True)
+        if p["offset"] != len(run.bundle) or not 0 < len(data) <= 262144:
+            self._wrong(run, [f"result_chunk of {len(data)} bytes at {p['offset']}, {len(run.bundle)} are there"])
+        run.bundle += data
+
+    async def _on_result(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        if run is None:
+            return
+        if self.number in [n for n, _ in run.terminals] or self.number in run.resulted_in:
+            self._wrong(run, ["a result after the terminal status"])
+        run.result = p["result"]
+        run.results += 1
+        run.resulted_in.append(self.number)
+
+    async def _on_project_result(self, frame, p):
+        run = self.hub.runs.get(frame["handle"])
+        if len(p) != 1 or run is None or self.number in [n for n, _ in run.terminals] or self.number in run.resulted_in:
+            self._violation(f"project_result out of place or not exactly one of data and error: {p}")
+        else:
+            run.project = p
 
     async def _on_log_chunk(self, frame, p):
         run = self.hub.runs.get(frame["handle"])

@@ -1,0 +1,89 @@
+# What the steps around a workload share. They run as the runner inside the sandbox, in the work directory; what they print is
+# part of the workload's log, and the last line that begins with "edgeward: " is the reason when they fail. They trust nothing
+# that lies in the work directory: an earlier workload may have written all of it.
+set -u
+umask 077
+unset CDPATH ENV IFS
+say() { printf 'edgeward: %s\n' "$*"; }
+fail() { say "$*"; exit 1; }
+Q=
+leave() { r=$?; [ -z "$Q" ] || rm -rf -- "$Q"; exit "$r"; }
+trap leave EXIT
+trap 'exit 143' TERM INT HUP
+
+N=0
+setting() {
+	export "GIT_CONFIG_KEY_$N=$1" "GIT_CONFIG_VALUE_$N=$2"
+	N=$((N + 1))
+	export GIT_CONFIG_COUNT=$N
+}
+export GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=/nonexistent SSH_ASKPASS=/nonexistent GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null \
+	GIT_HTTP_USER_AGENT=edgeward-workspace GIT_ALLOW_PROTOCOL=https GIT_PROTOCOL_FROM_USER=0 GIT_LFS_SKIP_SMUDGE=1 \
+	GIT_PAGER=cat GIT_EDITOR=true LC_ALL=C
+setting http.followRedirects false
+setting credential.helper ''
+setting core.hooksPath /dev/null
+setting core.fsmonitor false
+setting core.askPass /nonexistent
+setting core.sshCommand /nonexistent
+setting submodule.recurse false
+setting fetch.recurseSubmodules false
+setting gc.auto 0
+setting maintenance.auto false
+setting commit.gpgSign false
+setting advice.detachedHead false
+
+# A repository of our own beside the one in the work directory, with its objects and nothing else of it: no configuration, no hooks.
+quarantine() {
+	rm -rf .git/edgeward-q.*
+	Q=$(mktemp -d "$PWD/.git/edgeward-q.XXXXXX") || fail "no temporary directory"
+	git init --quiet --bare --template= -- "$Q" || fail "git init failed"
+	[ ! -f .git/shallow ] || [ -L .git/shallow ] || cp .git/shallow "$Q/shallow"
+	Q_OBJECTS=$PWD/.git/objects
+}
+q() { GIT_DIR=$Q GIT_OBJECT_DIRECTORY=$Q_OBJECTS git "$@"; }
+
+# Runs a command with the credential at hand; what a server repeats of it does not reach the log.
+authorized() {
+	if [ -n "${EW_PASSWORD:-}" ]; then
+		EW_BASIC=$(printf '%s:%s' "${EW_USER:-x-access-token}" "$EW_PASSWORD" | base64 -w 0)
+		export EW_BASIC
+		site=${EW_REPO#https://}
+		setting "http.https://${site%%/*}/.extraHeader" "Authorization: Basic $EW_BASIC"
+	fi
+	{ "$@" 2>&1; echo $? > "$Q/edgeward-status"; } | awk 'function hide(w,   i, out) {
+		if (length(w) < 4) return
+		out = ""
+		while ((i = index($0, w)) > 0) { out = out substr($0, 1, i - 1) "***"; $0 = substr($0, i + length(w)) }
+		$0 = out $0
+	} { hide(ENVIRON["EW_PASSWORD"]); hide(ENVIRON["EW_BASIC"]); print substr($0, 1, 2000); fflush() }'
+	return "$(cat "$Q/edgeward-status")"
+}
+
+is_commit() {
+	case $1 in
+	*[!0-9a-f]*) return 1 ;;
+	esac
+	[ ${#1} -eq 40 ]
+}
+
+# The repository in the work directory is a plain one of ours: a .git that is a link or a file leads elsewhere.
+plain_git() { [ -d .git ] && [ ! -L .git ] && [ -d .git/objects ] && [ ! -L .git/objects ]; }
+
+# Everything of a checkout that was begun and not finished; never what was there before it.
+MARK=.git/edgeward-fresh
+sweep() {
+	[ ! -L .git ] && [ -f $MARK ] || return 0
+	if [ "$(head -c 5 $MARK)" = empty ]; then
+		find . -xdev -mindepth 1 -maxdepth 1 -exec rm -rf -- {} +
+	else
+		rm -rf .git
+	fi
+}
+
+# Size of the work directory against EW_LIMIT (bytes): the walk is bounded.
+measure() {
+	[ "${EW_LIMIT:-0}" != 0 ] || return 0
+	find . -xdev -printf '%k\n' 2>/dev/null | head -n 500001 | awk -v limit="$EW_LIMIT" '{ n++; k += $1 }
+		END { exit n > 500000 || k * 1024 > limit }' || fail "the workspace is larger than its limit of $((EW_LIMIT / 1048576)) MiB, or has more than 500000 files"
+}
