@@ -451,7 +451,7 @@ record_report(const struct record *rec, struct launch_report *ret_report)
 
 	if (pread(rec->report, &rep, sizeof(rep), 0) != (ssize_t)sizeof(rep) || (rep.flags & ~(LAUNCH_REPORT_STARTED | LAUNCH_REPORT_FAILED | LAUNCH_REPORT_EXITED | LAUNCH_REPORT_NETWORK)) != 0 ||
 	    ((rep.flags & LAUNCH_REPORT_FAILED) != 0 && rep.flags != LAUNCH_REPORT_FAILED) ||
-	    rep.flags == LAUNCH_REPORT_EXITED)
+	    (rep.flags != 0 && (rep.flags & (LAUNCH_REPORT_STARTED | LAUNCH_REPORT_FAILED)) == 0))
 		memset(&rep, 0, sizeof(rep));
 	*ret_report = rep;
 }

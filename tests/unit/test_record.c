@@ -436,7 +436,8 @@ reports_are_checked(void **state)
 
 	for (uint32_t flags = 0; flags < 16; flags++) {
 		bool good = flags == 0 || flags == LAUNCH_REPORT_STARTED || flags == LAUNCH_REPORT_FAILED ||
-		    flags == (LAUNCH_REPORT_STARTED | LAUNCH_REPORT_EXITED);
+		    (flags & ~LAUNCH_REPORT_NETWORK) == (LAUNCH_REPORT_STARTED | LAUNCH_REPORT_EXITED) ||
+		    flags == (LAUNCH_REPORT_STARTED | LAUNCH_REPORT_NETWORK);
 
 		rep = (struct launch_report){ .flags = flags, .started.pid = 5 };
 		assert_int_equal(pwrite(rec.report, &rep, sizeof(rep), 0), sizeof(rep));
