@@ -59,6 +59,7 @@ session_free(struct session *s)
 	loop_timer_del(s->p.loop, &s->logs_timer);
 	requests_free(s);
 	branches_free(s);
+	leases_free(s);
 	explicit_bzero(s->out, sizeof(s->out));
 	free(s);
 }
@@ -261,6 +262,7 @@ tell_again(struct session *s)
 		on_workload(e, false, s);
 	}
 	requests_work_back(s);
+	leases_work_back(s);
 }
 
 static void
@@ -280,6 +282,7 @@ on_down(void *ctx)
 	struct session *s = ctx;
 
 	requests_work_down(s);
+	leases_work_down(s);
 	invframe_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
@@ -290,6 +293,12 @@ on_answer(uint16_t type, uint32_t id, const struct work_answer *a, void *ctx)
 {
 	(void)type;
 	requests_answer(ctx, id, a);
+}
+
+static void
+on_report(uint32_t id, const struct work_report *rep, void *ctx)
+{
+	leases_report(ctx, id, rep);
 }
 
 static uint8_t *
@@ -342,7 +351,7 @@ on_inventory(uint32_t id, void *ctx)
 }
 
 static const struct workchan_listener listener = {
-	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer,
+	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,
 };

@@ -77,6 +77,7 @@ struct session_params {
 };
 
 struct request;
+struct lease_request;
 
 struct session {
 	struct session_params p;
@@ -89,6 +90,7 @@ struct session {
 	unsigned nbranches;
 	struct request *requests;
 	unsigned nrequests;
+	struct lease_request *leases;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */
@@ -152,5 +154,13 @@ void requests_gone(struct session *s, const struct mirror_entry *e);
 void requests_work_down(struct session *s);
 void requests_work_back(struct session *s);
 void requests_free(struct session *s);
+
+/* leases.c: revoke and secret_refresh, from the frame to the answer. */
+void leases_revoke(struct session *s, const struct cloop_frame *f);
+void leases_refresh(struct session *s, const struct cloop_frame *f);
+void leases_report(struct session *s, uint32_t ipc_id, const struct work_report *rep);
+void leases_work_down(struct session *s);
+void leases_work_back(struct session *s);
+void leases_free(struct session *s);
 
 #endif

@@ -150,6 +150,25 @@ workchan_signal(struct workchan *wc, const struct work_signal *sig, uint32_t *re
 }
 
 int
+workchan_revoke(struct workchan *wc, const struct work_revoke *req, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_REVOKE, req, sizeof(*req), NULL, 0, ret_id)) : -EPIPE;
+}
+
+/* By descriptor, so that no queue keeps a copy. */
+int
+workchan_refresh(struct workchan *wc, const void *items, size_t len, uint32_t *ret_id)
+{
+	int fd = wc->up ? fd_sealed_memfd("refresh", items, len) : -EPIPE, r;
+
+	if (fd < 0)
+		return fd;
+	r = sent(wc, ipc_request(&wc->chan, WORK_REQ_REFRESH, NULL, 0, &fd, 1, ret_id));
+	close(fd);
+	return r;
+}
+
+int
 workchan_sync(struct workchan *wc)
 {
 	uint32_t id;

@@ -23,6 +23,7 @@ struct workchan_listener {
 	void (*synced)(void *ctx);	/* the mirror is as workerd has it: after the first snapshot or a SYNC */
 	void (*down)(void *ctx);
 	void (*answer)(uint16_t type, uint32_t id, const struct work_answer *a, void *ctx);
+	void (*report)(uint32_t id, const struct work_report *rep, void *ctx);	/* of a revocation or a refresh */
 	void (*inventory)(uint32_t id, void *ctx);	/* workerd has looked again; the mirror has it */
 	uint8_t *(*rx_buffer)(void *ctx);	/* where the next record may land; NULL = nowhere special */
 	void (*rx_unused)(void *ctx);
@@ -62,6 +63,8 @@ void workchan_listen(struct workchan *wc, const struct workchan_listener *listen
 /* All of these: 0, or -EPIPE when the channel is away (nothing is kept), or -errno of the send. */
 int workchan_start(struct workchan *wc, const void *spec, size_t len, int branch, uint32_t *ret_id);
 int workchan_signal(struct workchan *wc, const struct work_signal *sig, uint32_t *ret_id);
+int workchan_revoke(struct workchan *wc, const struct work_revoke *req, uint32_t *ret_id);
+int workchan_refresh(struct workchan *wc, const void *items, size_t len, uint32_t *ret_id);
 int workchan_sync(struct workchan *wc);
 int workchan_inventory(struct workchan *wc, uint32_t *ret_id);
 int workchan_sub(struct workchan *wc, const struct mirror_entry *e, uint64_t from, uint64_t limit);

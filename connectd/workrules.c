@@ -192,6 +192,21 @@ on_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_report(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	static uint8_t copy[WORK_REPORT_MAX];
+	struct workchan *wc = ctx;
+	struct work_report rep;
+
+	take(wc, msg, copy, msg->hdr.len);
+	if (work_report_decode(&rep, copy, msg->hdr.len) < 0)
+		return -EBADMSG;
+	if (L(wc, report))
+		wc->listener->report(msg->hdr.id, &rep, wc->listener_ctx);
+	return 0;
+}
+
 /* The one record that is used where it landed. */
 static int
 on_output(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
@@ -263,6 +278,8 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_ANS_START, sizeof(struct work_answer), on_answer),
 	FIXED(WORK_ANS_SIGNAL, sizeof(struct work_answer), on_answer),
 	FIXED(WORK_ANS_SYNC, 0, on_sync),
+	{ .type = WORK_ANS_REVOKE, .states = IPC_ST_OPEN, .min = 1, .max = WORK_REPORT_MAX, .handler = on_report },
+	{ .type = WORK_ANS_REFRESH, .states = IPC_ST_OPEN, .min = 1, .max = WORK_REPORT_MAX, .handler = on_report },
 	{ .type = WORK_EV_OUTPUT, .states = IPC_ST_OPEN, .min = sizeof(struct work_output) + 1,
 	    .max = sizeof(struct work_output) + WORK_DATA_MAX, .handler = on_output },
 	FIXED(WORK_EV_GAP, sizeof(struct work_gap), on_gap),

@@ -15,6 +15,7 @@
 #include "common/pool.h"
 #include "workerd/account.h"
 #include "workerd/confinement.h"
+#include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
@@ -23,7 +24,7 @@
 #include "workerd/stage.h"
 
 #define QUEUE_MAX	(1u << 20)
-#define INIT_QUEUE_MAX	4096u
+#define INIT_QUEUE_MAX	(256u << 10)	/* every secret of a workload at once */
 #define SIZE(type)	sizeof(struct type), sizeof(struct type)
 
 /* ---- workinit ---- */
@@ -45,22 +46,37 @@ on_started(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_secret(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workload *wl = (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
+	struct init_done done;
+
+	memcpy(&done, msg->data, sizeof(done));
+	if (done.status > 0 || done.files > SECRETS_MAX)
+		return -EPROTO;
+	leases_answer(wl, msg->hdr.id, &done);
+	return 0;
+}
+
 static void
 init_ended(struct ipc_chan *chan, int err, void *ctx)
 {
 	const struct workload *wl = (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
 
 	ipc_chan_done(chan);
+	leases_ended(wl);
 	if (err < 0)
 		launchchan_kill(wl);	/* else ENDED follows */
 }
 
 static const struct ipc_rule init_rules[] = {
 	{ INIT_EV_STARTED, IPC_ST_OPEN, 0, 0, SIZE(launch_report), on_started },
+	{ INIT_ANS_SECRET, IPC_ST_OPEN, 0, 0, SIZE(init_done), on_secret },
 };
 
 static const struct ipc_conf init_conf = { .rules = init_rules, .nrules = sizeof(init_rules) / sizeof(init_rules[0]),
-	.max_payload = sizeof(struct launch_report), .queue_max = INIT_QUEUE_MAX, .ended = init_ended };
+	.max_payload = sizeof(struct init_secret), .queue_max = INIT_QUEUE_MAX, .ended = init_ended };
 
 int
 launchchan_init(struct workload *wl, int fd)
@@ -207,8 +223,10 @@ on_start_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return 0;
 	}
 	r = take_process(wl, msg);
-	if (r == 0)
+	if (r == 0) {
+		leases_launched(wl);
 		workload_event(wl, EV_LAUNCHED);
+	}
 	return r;
 }
 

@@ -10,12 +10,14 @@
 #include "common/monotime.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
+#include "workerd/leases.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
 #include "workerd/result.h"
 #include "workerd/spill.h"
 #include "workerd/stage.h"
 #include "workerd/tally.h"
+#include "workerd/vault.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
@@ -106,7 +108,7 @@ life_failed_text(const struct launch_report *rep, char *buf, size_t size)
 		"setting limits", "arranging descriptors", "setting up the sandbox", "running the program", "reading the spec",
 		"sandbox: user namespace", "sandbox: namespaces", "sandbox: loopback", "sandbox: view of the file system", "sandbox: /proc",
 		"sandbox: giving up capabilities", "sandbox: Landlock", "sandbox: seccomp", "filtered network: nft", "filtered network: pasta",
-		"filtered network: the check that it holds" };
+		"filtered network: the check that it holds", "placing the secret files" };
 	uint32_t n = rep->failed.stage;
 
 	snprintf(buf, size, "%s: %s", n > 0 && n < sizeof(stages) / sizeof(stages[0]) ? stages[n] : "starting",
@@ -195,9 +197,11 @@ finish(struct workload *wl)
 		wl->info.flags |= WORK_F_DIGEST;
 	if (wl->rec.h != NULL) {
 		wl->rec.h->flags |= RECORD_F_FINAL;
-		if ((wl->rec.h->flags & RECORD_F_DISOWNED) != 0)
-			wl->rec.h->grace_end = monotime_add_ms(monotime_now(), DISOWNED_KEEP_MS).ns;
+		wl->rec.h->grace_end = (wl->rec.h->flags & RECORD_F_DISOWNED) != 0 ?
+		    monotime_add_ms(monotime_now(), DISOWNED_KEEP_MS).ns : 0;
 	}
+	leases_ended(wl);
+	vault_free(wl);
 	output_close(wl);
 	ipc_chan_done(&wl->init);
 	arm(wl);
@@ -369,7 +373,7 @@ workload_event(struct workload *wl, enum event ev)
 		if (rep.failed.stage == INIT_STAGE_WORKDIR &&
 		    (rep.failed.error == EXDEV || rep.failed.error == ELOOP || rep.failed.error == ENOTDIR))
 			why = WORK_REFUSED_FORBIDDEN_PATH;
-		else if (rep.failed.stage >= INIT_STAGE_USER)
+		else if (rep.failed.stage >= INIT_STAGE_USER && rep.failed.stage != INIT_STAGE_SECRETS)
 			why = WORK_REFUSED_SANDBOX;
 	}
 	event(wl, ev, ev == EV_DISOWN ? SIGTERM : SIGKILL, why, text);
@@ -379,6 +383,18 @@ void
 workload_signal(struct workload *wl, int signo)
 {
 	event(wl, signo == SIGKILL ? EV_KILL : EV_SIGNAL, signo, WORK_OK, "");
+}
+
+void
+workload_end(struct workload *wl)
+{
+	if (wl->state >= ST_DRAINING)
+		return;
+	workload_signal(wl, SIGTERM);
+	if (wl->rec.h == NULL || wl->rec.h->grace_end != 0)
+		return;
+	wl->rec.h->grace_end = monotime_add_ms(monotime_now(), wl->w->conf.work_kill_grace).ns;
+	arm(wl);
 }
 
 void

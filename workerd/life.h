@@ -10,6 +10,8 @@
 void workload_event(struct workload *wl, enum event event);
 /* A stop was asked for: SIGINT, SIGTERM or SIGKILL. */
 void workload_signal(struct workload *wl, int signo);
+/* A lease it holds was taken away from it: SIGTERM, and after kill-grace the end. */
+void workload_end(struct workload *wl);
 /* The launcher refused it. */
 void workload_refused(struct workload *wl, enum work_refusal refusal, const char *error);
 

@@ -27,6 +27,7 @@
 #include "workerd/admit.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
+#include "workerd/leases.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
 #include "workerd/sandbox.h"
@@ -266,6 +267,7 @@ main(int argc, char **argv)
 	workchan_done(&self);
 	control_done(&self);
 	workloads_done(&self);
+	leases_done(&self);
 	record_spares_done(&self.spares);
 	spill_close(&self);
 	journal_close(&self.journal);

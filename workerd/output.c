@@ -9,6 +9,7 @@
 #include "workerd/control.h"
 #include "workerd/life.h"
 #include "workerd/spill.h"
+#include "workerd/vault.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
@@ -33,19 +34,37 @@ may_drop(const struct workerd *w)
 	return false;
 }
 
-/* Makes room for what waits in the pipe, at most want bytes: the oldest go to the disk, or are dropped. */
+/* What is read from the pipe: the record itself, or what is looked through first. */
+static struct record *
+input(struct workload *wl)
+{
+	return wl->vault != NULL ? &wl->vault->raw : &wl->rec;
+}
+
+/* Bytes that are about to come into the ring. */
+static size_t
+expected(const struct workload *wl)
+{
+	int there = 0;
+
+	if (wl->vault != NULL)	/* what is looked through may become longer */
+		return (size_t)(wl->vault->raw.h->head - wl->vault->scan.from) * 2 + REDACT_MARK_LEN;
+	return ioctl(wl->pipe, FIONREAD, &there) < 0 || there < 0 ? 0 : (size_t)there;
+}
+
+/* Makes room for what is about to come, at most want bytes: the oldest go to the disk, or are dropped. */
 static void
 make_room(struct workload *wl, size_t want)
 {
-	size_t room = record_room(&wl->rec);
+	size_t room = record_room(&wl->rec), there;
 	uint64_t sent = wl->subscribed ? wl->cursor : 0, before = wl->rec.h->gap_bytes;
 	uint32_t gaps = wl->rec.h->gaps, reason;
 	bool drop = may_drop(wl->w);
-	int there = 0;
 
-	if (room >= want || (!drop && !spill_helps(wl)) || ioctl(wl->pipe, FIONREAD, &there) < 0 || there < 0)
+	if (room >= want || (!drop && !spill_helps(wl)))
 		return;
-	want = (size_t)there < want ? (size_t)there : want;
+	there = expected(wl);
+	want = there < want ? there : want;
 	want = want < wl->rec.h->ring ? want : (size_t)wl->rec.h->ring;
 	if (room >= want)
 		return;
@@ -60,35 +79,55 @@ make_room(struct workload *wl, size_t want)
 }
 
 static bool
-drained(const struct workload *wl)
+drained(struct workload *wl)
 {
-	return wl->state == ST_DRAINING && wl->rec.h->head >= wl->rec.h->drain_to;
+	return wl->state == ST_DRAINING && input(wl)->h->head >= input(wl)->h->drain_to && (wl->vault == NULL || mask_end(wl));
 }
 
 /* Reads up to a turn's worth: the number of bytes. */
 static size_t
 pull(struct workload *wl)
 {
+	struct record *in = input(wl);
 	size_t got = 0;
 
-	while (got < READ_A_TURN) {
+	while (got < READ_A_TURN && wl->pipe >= 0) {
 		size_t want = READ_A_TURN - got;
 		ssize_t n;
 
-		if (wl->state == ST_DRAINING && wl->rec.h->drain_to - wl->rec.h->head < want)
-			want = (size_t)(wl->rec.h->drain_to - wl->rec.h->head);
+		if (wl->state == ST_DRAINING && in->h->drain_to - in->h->head < want)
+			want = (size_t)(in->h->drain_to - in->h->head);
 		if (want == 0)
 			break;
-		make_room(wl, want);
-		n = record_fill(&wl->rec, wl->pipe, want);
+		if (wl->vault == NULL)
+			make_room(wl, want);
+		n = record_fill(in, wl->pipe, want);
 		if (n <= 0)
 			break;
 		got += (size_t)n;
-		if ((size_t)n < want)
+		if ((size_t)n < want || wl->vault != NULL)
 			break;
 	}
 	wl->w->output_bytes += got;
 	return got;
+}
+
+/* What was read before and now goes into the ring. */
+static bool
+pass_mask(struct workload *wl)
+{
+	if (wl->vault == NULL)
+		return false;
+	make_room(wl, READ_A_TURN);
+	return mask_move(wl);
+}
+
+static bool
+is_full(struct workload *wl)
+{
+	if (may_drop(wl->w) || spill_helps(wl))
+		return false;
+	return wl->vault != NULL ? mask_waits(wl) : record_room(&wl->rec) == 0;
 }
 
 static void
@@ -123,33 +162,38 @@ turn(struct workload *wl, bool hup)
 {
 	struct workerd *w = wl->w;
 	size_t got;
+	bool moved, all;
 
-	if (wl->pipe < 0)
+	if (wl->pipe < 0 && wl->vault == NULL)
 		return;
 	got = pull(wl);
-	wl->full = record_room(&wl->rec) == 0 && !may_drop(w) && !spill_helps(wl);
+	moved = pass_mask(wl);
+	all = drained(wl);
+	wl->full = !all && is_full(wl);
 	if (got > 0 || wl->full)
 		spill_note(wl);
-	if (got > 0) {
+	if (got > 0 || moved || all) {
 		output_send(wl);
 		control_output(wl);
 		check_limit(wl);
 	}
-	if (drained(wl)) {
+	if (all) {
 		workload_event(wl, EV_DRAINED);
 		return;
 	}
 	if (wl->full)
 		return;			/* an ack, room in the spool, or the end of overflow-wait comes back here */
-	if (got == 0 && wl->state == ST_DRAINING) {	/* a reader outside took what we counted */
-		wl->rec.h->drain_to = wl->rec.h->head;
-		workload_event(wl, EV_DRAINED);
+	if (got == 0 && !moved && wl->state == ST_DRAINING && input(wl)->h->drain_to != input(wl)->h->head) {
+		input(wl)->h->drain_to = input(wl)->h->head;	/* a reader outside took what we counted */
+		loop_timer_set_ms(w->loop, &wl->pipe_timer, 0);
 		return;
 	}
 	if (got >= SHORT_READ)
 		grow_pipe(wl);
-	if (got > 0)
+	if (got > 0 || moved || (wl->vault != NULL && mask_waits(wl)))
 		loop_timer_set_ms(w->loop, &wl->pipe_timer, got >= SHORT_READ ? 0 : QUIET_MS);
+	else if (wl->pipe < 0)
+		return;
 	else if (hup)
 		output_close(wl);
 	else
@@ -203,16 +247,19 @@ output_close(struct workload *wl)
 void
 output_drain(struct workload *wl)
 {
-	struct record_head *h = wl->rec.h;
+	struct record_head *h = wl->rec.h, *in;
 	int there = 0;
 
 	if (h != NULL && (h->flags & RECORD_F_TREE_GONE) == 0) {
 		if (wl->pipe >= 0 && ioctl(wl->pipe, FIONREAD, &there) < 0)
 			there = 0;
-		h->drain_to = h->head + (there > 0 ? (uint64_t)there : 0);
+		in = input(wl)->h;
+		in->drain_to = in->head + (there > 0 ? (uint64_t)there : 0);
+		if (in != h)
+			h->drain_to = UINT64_MAX;	/* how much it becomes is not known yet */
 		__atomic_store_n(&h->flags, h->flags | RECORD_F_TREE_GONE, __ATOMIC_RELEASE);
 	}
-	if (h == NULL || wl->pipe < 0)
+	if (h == NULL || (wl->pipe < 0 && wl->vault == NULL))
 		workload_event(wl, EV_DRAINED);
 	else
 		turn(wl, false);

@@ -28,16 +28,16 @@ ring_size(uint64_t want)
 
 /* Head, ring, and the ring once more. */
 static int
-map(struct record *rec, int fd, uint64_t ring)
+map(struct record *rec, int fd, uint64_t base, uint64_t ring)
 {
 	size_t size = RECORD_PAGE + 2 * (size_t)ring;
 	uint8_t *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;
-	if (mmap(p, RECORD_PAGE + (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	if (mmap(p, RECORD_PAGE + (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)base) == MAP_FAILED ||
 	    mmap(p + RECORD_PAGE + ring, (size_t)ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-	    RECORD_PAGE) == MAP_FAILED) {
+	    (off_t)base + RECORD_PAGE) == MAP_FAILED) {
 		int saved = errno;
 
 		munmap(p, size);
@@ -57,25 +57,39 @@ unmap(struct record *rec, uint64_t ring)
 }
 
 static int
-make(uint64_t ring, struct record *rec)
+make(uint64_t ring, uint64_t beyond, struct record *rec)
 {
 	static const struct launch_report none;
 	_cleanup_close_ int fd = memfd_create("record", MFD_CLOEXEC);
 	_cleanup_close_ int report = memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int r;
 
-	if (fd < 0 || ftruncate(fd, (off_t)(RECORD_PAGE + ring)) < 0 || report < 0)
+	if (fd < 0 || ftruncate(fd, (off_t)(RECORD_PAGE + ring + beyond)) < 0 || report < 0)
 		return -errno;
 	r = fd_write_all(report, &none, sizeof(none));
 	if (r == 0 && fcntl(report, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		r = -errno;
 	if (r == 0)
-		r = map(rec, fd, ring);
+		r = map(rec, fd, 0, ring);
 	if (r < 0)
 		return r;
 	rec->fd = take_fd(&fd);
 	rec->report = take_fd(&report);
 	return 0;
+}
+
+static void
+fresh_head(struct record_head *h, const char *handle, uint64_t ring, uint64_t beyond)
+{
+	memset(h, 0, sizeof(*h));
+	h->version = VERSION;
+	h->digest_version = XXH_versionNumber();
+	h->ring = ring;
+	h->beyond = beyond;
+	memcpy(h->handle, handle, strnlen(handle, sizeof(h->handle) - 1));
+	h->intent_head = NO_INTENT;
+	XXH3_128bits_reset(&h->digest[0].state);
+	h->magic = MAGIC;
 }
 
 int
@@ -91,20 +105,51 @@ record_new(struct record_spares *spares, const char *handle, uint64_t ring, stru
 		if (pwrite(rec.report, &none, sizeof(none), 0) != (ssize_t)sizeof(none))
 			r = -EIO;
 	} else {
-		r = make(ring, &rec);
+		r = make(ring, 0, &rec);
 	}
 	if (r < 0)
 		return r;
-	memset(rec.h, 0, sizeof(*rec.h));
-	rec.h->version = VERSION;
-	rec.h->digest_version = XXH_versionNumber();
-	rec.h->ring = ring;
-	memcpy(rec.h->handle, handle, strnlen(handle, sizeof(rec.h->handle) - 1));
-	rec.h->intent_head = NO_INTENT;
-	XXH3_128bits_reset(&rec.h->digest[0].state);
-	rec.h->magic = MAGIC;
+	fresh_head(rec.h, handle, ring, 0);
 	*ret_rec = rec;
 	return 0;
+}
+
+int
+record_new_beyond(const char *handle, uint64_t ring, uint64_t beyond, struct record *ret_rec)
+{
+	struct record rec = { .fd = -1, .report = -1 };
+	int r;
+
+	ring = ring_size(ring);
+	beyond = ring_size(beyond);
+	r = make(ring, beyond, &rec);
+	if (r < 0)
+		return r;
+	fresh_head(rec.h, handle, ring, beyond);
+	*ret_rec = rec;
+	return 0;
+}
+
+int
+record_inner_new(const struct record *outer, uint64_t base, uint64_t ring, struct record *ret_rec)
+{
+	struct record rec = { .fd = outer->fd, .report = -1, .base = base };
+	int r = map(&rec, rec.fd, base, ring);
+
+	if (r < 0)
+		return r;
+	fresh_head(rec.h, outer->h->handle, ring, 0);
+	*ret_rec = rec;
+	return 0;
+}
+
+void
+record_inner_done(struct record *inner)
+{
+	if (inner->h == NULL)
+		return;
+	madvise(inner->ring, (size_t)inner->h->ring, MADV_REMOVE);	/* what was in it is nobody's business */
+	unmap(inner, inner->h->ring);
 }
 
 static bool
@@ -119,10 +164,10 @@ output_ok(const struct record_head *h)
 }
 
 static bool
-head_ok(const struct record_head *h, const char *handle, uint64_t file_size)
+head_ok(const struct record_head *h, const char *handle, uint64_t size)
 {
 	return h->magic == MAGIC && h->version == VERSION && h->ring > 0 && h->ring <= RING_MAX &&
-	    h->ring % RECORD_PAGE == 0 && file_size >= RECORD_PAGE + h->ring + h->job_len &&
+	    h->ring % RECORD_PAGE == 0 && h->beyond <= RING_MAX && size >= RECORD_PAGE + h->ring + h->beyond + h->job_len && h->seam_now <= 1 &&
 	    ipc_str_ok(h->handle, sizeof(h->handle)) && strcmp(h->handle, handle) == 0 && output_ok(h);
 }
 
@@ -139,7 +184,7 @@ settle(struct record *rec, int pipe)
 	if (h->intent_len < RECORD_SENTINEL) {
 		off_t pos = lseek(rec->fd, 0, SEEK_CUR);
 
-		moved = pos >= 0 ? (uint64_t)pos - RECORD_PAGE - at : UINT64_MAX;
+		moved = pos >= 0 ? (uint64_t)pos - rec->base - RECORD_PAGE - at : UINT64_MAX;
 		if (moved > h->intent_len)
 			return -EBADMSG;
 	} else {
@@ -176,27 +221,53 @@ revive_digest(struct record_head *h)
 	now->state.extSecret = fresh.extSecret;	/* a pointer into the library of this process */
 }
 
+static int
+adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
+{
+	struct record_head copy;
+	int r;
+
+	if (pread(rec->fd, &copy, sizeof(copy), (off_t)rec->base) != (ssize_t)sizeof(copy) || !head_ok(&copy, handle, size))
+		return -EBADMSG;
+	r = map(rec, rec->fd, rec->base, copy.ring);
+	if (r < 0)
+		return r;
+	r = settle(rec, pipe);
+	if (r < 0) {
+		unmap(rec, copy.ring);
+		return r;
+	}
+	revive_digest(rec->h);
+	return 0;
+}
+
 int
 record_adopt(int fd, int report, const char *handle, int pipe, struct record *ret_rec)
 {
 	struct record rec = { .fd = fd, .report = report };
-	struct record_head copy;
 	struct stat st;
-	int r;
+	int r = fstat(fd, &st) < 0 ? -errno : adopt(&rec, handle, (uint64_t)st.st_size, pipe);
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (pread(fd, &copy, sizeof(copy), 0) != (ssize_t)sizeof(copy) || !head_ok(&copy, handle, (uint64_t)st.st_size))
-		return -EBADMSG;
-	r = map(&rec, fd, copy.ring);
+	if (r == 0)
+		*ret_rec = rec;
+	return r;
+}
+
+int
+record_inner_adopt(const struct record *outer, uint64_t base, uint64_t ring, int pipe, struct record *ret_rec)
+{
+	struct record rec = { .fd = outer->fd, .report = -1, .base = base };
+	const struct record_seam *seam = &outer->h->seam[outer->h->seam_now];
+	int r = adopt(&rec, outer->h->handle, RECORD_PAGE + ring, pipe);
+
 	if (r < 0)
 		return r;
-	r = settle(&rec, pipe);
-	if (r < 0) {
-		unmap(&rec, copy.ring);
-		return r;
+	if (seam->head < outer->h->head || seam->head - outer->h->tail > outer->h->ring || seam->from > rec.h->head ||
+	    seam->from < rec.h->tail || seam->out < seam->from) {
+		unmap(&rec, ring);
+		return -EBADMSG;
 	}
-	revive_digest(rec.h);
+	outer->h->head = seam->head;	/* it may have got further than its head says */
 	*ret_rec = rec;
 	return 0;
 }
@@ -209,7 +280,7 @@ record_free(struct record_spares *spares, struct record *rec)
 	if (rec->h == NULL)
 		return;
 	record_wipe_job(rec);
-	if (spares != NULL && spares->n < RECORD_SPARES && (spares->n == 0 || spares->spare[0].h->ring == ring)) {
+	if (spares != NULL && rec->h->beyond == 0 && spares->n < RECORD_SPARES && (spares->n == 0 || spares->spare[0].h->ring == ring)) {
 		if (rec->h->head > KEEP && ring > KEEP)
 			madvise(rec->ring + KEEP, (size_t)ring - KEEP, MADV_REMOVE);
 		spares->spare[spares->n++] = *rec;
@@ -285,7 +356,7 @@ move_few(struct record *rec, int pipe, size_t len)
 
 	if (len > h->ring - at)
 		h->intent_len = (uint32_t)(len = (size_t)(h->ring - at));
-	if (lseek(rec->fd, (off_t)(RECORD_PAGE + at), SEEK_SET) < 0)
+	if (lseek(rec->fd, (off_t)(rec->base + RECORD_PAGE + at), SEEK_SET) < 0)
 		return -1;
 	__atomic_store_n(&h->intent_head, h->head, __ATOMIC_SEQ_CST);
 	return splice(pipe, NULL, rec->fd, NULL, len, SPLICE_F_NONBLOCK);
@@ -321,6 +392,26 @@ record_fill(struct record *rec, int pipe, size_t max)
 	if (h->head - h->digest[h->digest_now].offset >= HASH_LAG)
 		hash_to(rec, h->head);
 	return n;
+}
+
+uint8_t *
+record_end(const struct record *rec)
+{
+	return rec->ring + rec->h->head % rec->h->ring;
+}
+
+void
+record_commit(struct record *rec, size_t n, const struct record_seam *seam)
+{
+	struct record_head *h = rec->h;
+	struct record_seam *next = &h->seam[1 - h->seam_now];
+
+	*next = *seam;
+	next->head = h->head + n;
+	__atomic_store_n(&h->seam_now, 1 - h->seam_now, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&h->head, next->head, __ATOMIC_SEQ_CST);
+	if (h->head - h->digest[h->digest_now].offset >= HASH_LAG)
+		hash_to(rec, h->head);
 }
 
 size_t
@@ -389,7 +480,7 @@ record_count_gap(struct record *rec, uint64_t from, uint64_t to)
 int
 record_put_job(struct record *rec, const void *data, size_t len)
 {
-	off_t at = (off_t)(RECORD_PAGE + rec->h->ring);
+	off_t at = (off_t)(RECORD_PAGE + rec->h->ring + rec->h->beyond);
 
 	if (ftruncate(rec->fd, at + (off_t)len) < 0)
 		return -errno;
@@ -409,14 +500,14 @@ record_get_job(const struct record *rec, void *buf, size_t size)
 {
 	if (rec->h->job_len == 0 || rec->h->job_len > size)
 		return -ENOENT;
-	return pread(rec->fd, buf, rec->h->job_len, (off_t)(RECORD_PAGE + rec->h->ring)) == (ssize_t)rec->h->job_len ? 0 : -EIO;
+	return pread(rec->fd, buf, rec->h->job_len, (off_t)(RECORD_PAGE + rec->h->ring + rec->h->beyond)) == (ssize_t)rec->h->job_len ? 0 : -EIO;
 }
 
 void
 record_wipe_job(struct record *rec)
 {
 	static const uint8_t zeroes[RECORD_PAGE];
-	uint64_t at = RECORD_PAGE + rec->h->ring, end = at + rec->h->job_len;
+	uint64_t at = RECORD_PAGE + rec->h->ring + rec->h->beyond, end = at + rec->h->job_len;
 
 	for (uint64_t p = at; p < end; p += sizeof(zeroes))
 		if (pwrite(rec->fd, zeroes, end - p < sizeof(zeroes) ? end - p : sizeof(zeroes), (off_t)p) < 0)

@@ -35,7 +35,16 @@ struct record_digest {
 	uint64_t offset;		/* bytes hashed */
 };
 
-/* Page 0 of the memfd. */
+/*
+ * Where a filter stands that reads another record and writes this one (mask.h): all three change at one stroke, with seam_now.
+ */
+struct record_seam {
+	uint64_t from, out;		/* of the other: done with below from, written below out */
+	uint64_t head;			/* of this one, with what that made */
+	uint32_t masked, reserved;
+};
+
+/* Page 0 of the memfd, or of the part of it that an inner record has. */
 struct record_head {
 	uint64_t magic;
 	uint32_t version, digest_version;
@@ -68,12 +77,17 @@ struct record_head {
 	uint64_t stage_from;		/* head when the stage began */
 	struct work_workload saved;	/* how the payload ended */
 	char reason[208];		/* why a stage failed, "" = none did */
+	/* since secrets; the same */
+	uint64_t beyond;		/* bytes of the memfd behind the ring: vault.h */
+	struct record_seam seam[2];
+	uint32_t seam_now, reserved2;
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 
 struct record {
 	int fd;				/* -1 = none */
-	int report;			/* memfd of a struct launch_report, written by workinit */
+	int report;			/* memfd of a struct launch_report, written by workinit; -1 in an inner record */
+	uint64_t base;			/* where in the memfd it begins: not 0 in an inner record, whose fd is the outer one's */
 	struct record_head *h;
 	uint8_t *ring;			/* mapped twice in a row: any part of it is contiguous */
 };
@@ -87,6 +101,21 @@ struct record_spares {
 
 /* An empty record for handle; 0 or -errno. */
 int record_new(struct record_spares *spares, const char *handle, uint64_t ring, struct record *ret_rec);
+
+/* The same with room behind the ring; never a spare. */
+int record_new_beyond(const char *handle, uint64_t ring, uint64_t beyond, struct record *ret_rec);
+
+/*
+ * A record inside another one's room, base bytes from its beginning: an empty one, or what an earlier workerd had there. Ends with
+ * record_inner_done(), before the outer one.
+ */
+int record_inner_new(const struct record *outer, uint64_t base, uint64_t ring, struct record *ret_rec);
+int record_inner_adopt(const struct record *outer, uint64_t base, uint64_t ring, int pipe, struct record *ret_rec);
+void record_inner_done(struct record *inner);
+
+/* Where the next byte goes; record_room() bytes may be written there, and count with record_commit(), and seam with them. */
+uint8_t *record_end(const struct record *rec);
+void record_commit(struct record *rec, size_t n, const struct record_seam *seam);
 
 /*
  * Takes over a record that an earlier workerd filled; fd and report are owned on success. pipe is the output it was reading.

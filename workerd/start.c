@@ -13,9 +13,12 @@
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
 #include "workerd/launchchan.h"
+#include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/stage.h"
 #include "workerd/tally.h"
+#include "workerd/placing.h"
+#include "workerd/vault.h"
 #include "workerd/workchan.h"
 
 #define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 8)
@@ -165,17 +168,18 @@ make_spec(const struct work_spec *spec)
 
 /* Files are placed where only that workload can see them, or not at all. */
 static enum work_refusal
-check_secrets(const struct work_spec *spec, char error[208])
+check_secrets(const struct work_spec *spec, uint32_t parts, char error[208])
 {
 	struct secret s;
 	struct wire_r r;
 
 	wire_r_init(&r, spec->secrets.s, spec->secrets.len);
-	while (secret_next(&r, &s) == 1) {
+	while ((parts & LAUNCH_PART_MOUNT) == 0 && secret_next(&r, &s) == 1) {
 		if (s.kind != SECRET_FILE)
 			continue;
-		snprintf(error, 208, "this device places no secret files; update the agent or remove the lease");
-		return WORK_REFUSED_UNSUPPORTED;
+		snprintf(error, 208, "secret files need a view of the file system for each workload alone, which this device does not "
+		    "give (sandbox-level = uid, or no user namespaces); give the secret as a variable");
+		return WORK_REFUSED_SANDBOX;
 	}
 	return WORK_OK;
 }
@@ -218,15 +222,13 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 	return launchchan_start(wl, &s, fd, input);
 }
 
-/* Everything is decided: note it, then ask the launcher. 0 or -errno; wl is the caller's to free then. */
+/* Its record is there: fills it in and asks the launcher for the first process. */
 static int
-launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
+begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 {
 	char home[HOME_SIZE];
-	int r = record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
+	int r;
 
-	if (r < 0)
-		return r;
 	snprintf(home, sizeof(home), "HOME=%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
 	complete_env(spec, home);
 	wl->rec.h->slot = c->slot;
@@ -243,6 +245,31 @@ launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c
 	return start_process(wl, spec, STAGE_PAYLOAD, -1);
 }
 
+/* Everything is decided: note it, then ask the launcher. 0 or -errno; wl is the caller's to free then. */
+static int
+launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
+{
+	static uint8_t items[SECRET_TOTAL_MAX + SECRETS_MAX * 1024u];
+	static struct placing placing;
+	size_t n = 0;
+	int r = placing_make(&placing, spec);
+
+	if (r == 0 && spec->secrets.len > 0)
+		r = vault_new(wl, spec, &placing);
+	else if (r == 0)
+		r = record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
+	leases_bound(wl->w, spec->handle, spec);
+	if (r == 0 && placing_for_init(&placing, spec, items, sizeof(items), &n) < 0)
+		r = -E2BIG;
+	/* What workinit gets of the secrets: the files, and where they go. */
+	spec->secrets = (struct work_str){ (const char *)items, n };
+	if (r == 0)
+		r = begin(wl, spec, c);
+	explicit_bzero(items, n);
+	placing_done(&placing);
+	return r;
+}
+
 /* What is decided before anything is made. claim: the directory is given to its runner. */
 static enum work_refusal
 choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choice *c, char error[208], uint32_t *ret_flags)
@@ -253,7 +280,7 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 	if (r == WORK_OK)
 		r = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &c->parts, error);
 	if (r == WORK_OK)
-		r = check_secrets(spec, error);
+		r = check_secrets(spec, c->parts, error);
 	if (r == WORK_OK)
 		r = stage_check(w, spec, &c->job, error);
 	if (r == WORK_OK && c->job.workspace == JOB_WORKSPACE_BUNDLE && claim && c->bundle < 0) {

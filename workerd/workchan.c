@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
@@ -141,6 +142,31 @@ on_signal(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
+on_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct work_revoke req;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (msg->hdr.id == 0 || !ipc_str_ok(req.lease, sizeof(req.lease)) || !ipc_str_ok(req.grant, sizeof(req.grant)) ||
+	    req.lease[0] == '\0' || req.kill > 1)
+		return -EPROTO;
+	leases_revoke(ctx, &req, msg->hdr.id);
+	return 0;
+}
+
+static int
+on_refresh(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	static uint8_t buf[WORK_SPEC_MAX];
+	size_t len;
+	const uint8_t *data = workload_spec_bytes(msg, buf, &len);
+	int r = msg->hdr.id == 0 ? -EPROTO : leases_refresh(ctx, data, len, msg->hdr.id);
+
+	explicit_bzero((void *)data, len);
+	return r;
+}
+
+static int
 on_sync(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	tell_all(ctx);
@@ -219,6 +245,8 @@ static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ WORK_REQ_START, IPC_ST_OPEN, 0, 2, 0, WORK_DATA_MAX, on_start },
 	{ WORK_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
+	{ WORK_REQ_REVOKE, IPC_ST_OPEN, 0, 0, SIZE(work_revoke), on_revoke },
+	{ WORK_REQ_REFRESH, IPC_ST_OPEN, 0, 1, 0, WORK_DATA_MAX, on_refresh },
 	{ WORK_REQ_SYNC, IPC_ST_OPEN, 0, 0, 0, 0, on_sync },
 	{ WORK_REQ_INVENTORY, IPC_ST_OPEN, 0, 0, 0, 0, on_inventory },
 	{ WORK_EV_SUB, IPC_ST_OPEN, 0, 0, SIZE(work_sub), on_sub },
@@ -240,6 +268,7 @@ drop(struct workerd *w)
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		wl->naskers = wl->result_told = 0;	/* those who asked are gone */
+	leases_unasked(w);
 }
 
 static void

@@ -12,6 +12,7 @@
 #include "common/loop.h"
 #include "common/policy.h"
 #include "proto/ipc/launch.h"
+#include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
 #include "workerd/ids.h"
 #include "workerd/inventory.h"
@@ -22,6 +23,14 @@
 #include "workerd/workload.h"
 
 #define CONTROL_CLIENTS	16u
+#define LEASE_TOMBSTONES 64u
+
+/* What was revoked lately, for the log: a start that brings it again is a renewal. */
+struct lease_tombstone {
+	char lease[SECRET_ID_SIZE], grant[SECRET_ID_SIZE];
+};
+
+struct lease_op;
 
 struct control_client {
 	struct ipc_chan chan;
@@ -79,6 +88,11 @@ struct workerd {
 	bool session;			/* connectd has one with the hub */
 	struct loop_timer overflow;	/* the end of overflow-wait */
 	struct workload *pump_next;	/* whose turn it is to send */
+
+	/* leases.c */
+	struct lease_op *lease_ops;	/* under way */
+	struct lease_tombstone tombstones[LEASE_TOMBSTONES];
+	unsigned next_tombstone;
 
 	/* control.c */
 	struct loop_io control;

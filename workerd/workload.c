@@ -10,11 +10,13 @@
 #include "common/log.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
+#include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/result.h"
 #include "workerd/spill.h"
 #include "workerd/stage.h"
+#include "workerd/vault.h"
 #include "workerd/workerd.h"
 
 static struct workload **
@@ -115,6 +117,8 @@ workload_free(struct workload *wl)
 	output_close(wl);
 	spool_free(wl->spool);
 	ipc_chan_done(&wl->init);
+	leases_ended(wl);
+	vault_free(wl);
 	record_free(&w->spares, &wl->rec);
 	free(wl);
 }
@@ -201,6 +205,12 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	wl->held = true;
 	wl->delivered = journal_seen(&w->journal, held->handle);
 	r = record_adopt(fds[2], fds[3], held->handle, fds[0], &wl->rec);
+	if (r == 0 && (r = vault_adopt(wl, fds[0])) < 0) {
+		vault_free(wl);
+		record_free(NULL, &wl->rec);	/* it owns the descriptors by now */
+		fds[2] = fds[3] = -1;
+		r = -EBADMSG;
+	}
 	if (r == -EBADMSG) {
 		adopt_damaged(wl);
 		return 0;

@@ -16,6 +16,7 @@
 struct workerd;
 struct journal_record;
 struct spool;
+struct vault;
 
 #define WORKLOAD_ASKERS	4u
 #define WORKLOAD_BUCKETS 256u
@@ -46,6 +47,7 @@ struct workload {
 	struct work_result *result;	/* NULL = none */
 	bool result_told;		/* on the present work channel */
 
+	struct vault *vault;		/* NULL: it has no secrets, or has ended */
 	/* output.c */
 	int pipe;			/* -1 = closed */
 	struct loop_io pipe_io;

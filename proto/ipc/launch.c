@@ -1,7 +1,10 @@
 #include "proto/ipc/launch.h"
 
+#include <string.h>
+
 #include "proto/ipc/ipc.h"
 #include "proto/ipc/names.h"
+#include "proto/ipc/secrets.h"
 
 static bool
 handle_field_ok(const char handle[72])
@@ -96,6 +99,17 @@ launch_start_ok(const struct launch_start *s, const struct launch_ready *ready)
 	return handle_field_ok(s->handle) && slot_ok(s->slot, ready) && s->nice >= 0 && s->nice <= 19 &&
 	    s->oom_score_adj >= 0 && s->oom_score_adj <= 1000 && s->nofile <= 1u << 20 && s->stage <= LAUNCH_STAGE_MAX &&
 	    parts_ok(s->parts, ready) && (s->io_rate == 0 || s->io_major != 0) && ipc_str_ok(s->show, sizeof(s->show)) && launch_show_ok(s->show);
+}
+
+bool
+init_secret_ok(const struct init_secret *s)
+{
+	const char *lease = s->dir + sizeof(LAUNCH_LEASE_DIR) - 1;
+
+	return s->op >= INIT_SECRET_REPLACE && s->op <= INIT_SECRET_CLEAR && (s->mode & ~0700u) == 0 &&
+	    ipc_str_ok(s->dir, sizeof(s->dir)) && ipc_str_ok(s->name, sizeof(s->name)) &&
+	    strncmp(s->dir, LAUNCH_LEASE_DIR, sizeof(LAUNCH_LEASE_DIR) - 1) == 0 && lease[0] != '\0' &&
+	    strspn(lease, "0123456789") == strlen(lease) && (s->op == INIT_SECRET_CLEAR ? s->name[0] == '\0' : secret_name_ok(s->name));
 }
 
 bool

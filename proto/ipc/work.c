@@ -1,7 +1,10 @@
 #include "proto/ipc/work.h"
 
+#include <errno.h>
+
 #include "proto/ipc/ipc.h"
 #include "proto/ipc/job.h"
+#include "proto/ipc/wire.h"
 
 bool
 work_workload_ok(const struct work_workload *w)
@@ -42,4 +45,43 @@ work_result_ok(const struct work_result *r)
 	    ipc_str_ok(r->commit, sizeof(r->commit)) && commit_ok(r->commit) && ipc_str_ok(r->base, sizeof(r->base)) && commit_ok(r->base) &&
 	    ipc_str_ok(r->error, sizeof(r->error)) && ipc_str_ok(r->project, sizeof(r->project)) && base64_ok(r->project) &&
 	    ipc_str_ok(r->project_error, sizeof(r->project_error));
+}
+
+int
+work_report_encode(const struct work_report *rep, void *buf, size_t size, size_t *ret_len)
+{
+	struct wire_w w;
+
+	wire_w_init(&w, buf, size);
+	wire_put_u32(&w, rep->known);
+	wire_put_u32(&w, rep->files);
+	wire_put_u32(&w, rep->nenv);
+	wire_put_u32(&w, rep->nhandles);
+	wire_put_str(&w, rep->error);
+	wire_put_bytes(&w, rep->names, rep->names_len);
+	return wire_w_done(&w, ret_len);
+}
+
+int
+work_report_decode(struct work_report *ret_rep, const void *data, size_t len)
+{
+	struct work_report rep;
+	uint64_t n = 0;
+	struct wire_r r;
+
+	wire_r_init(&r, data, len);
+	rep.known = wire_u32(&r);
+	rep.files = wire_u32(&r);
+	rep.nenv = wire_u32(&r);
+	rep.nhandles = wire_u32(&r);
+	wire_str(&r, rep.error, sizeof(rep.error));
+	rep.names = (const char *)wire_bytes(&r, &rep.names_len);
+	if (wire_done(&r) < 0 || rep.known > 1 || (rep.names_len > 0 && rep.names[rep.names_len - 1] != '\0'))
+		return -EBADMSG;
+	for (size_t i = 0; i < rep.names_len; i++)
+		n += rep.names[i] == '\0';
+	if (n != (uint64_t)rep.nenv + rep.nhandles)
+		return -EBADMSG;
+	*ret_rep = rep;
+	return 0;
 }

@@ -54,6 +54,11 @@ enum work_type {
 	WORK_ANS_INVENTORY = 0x0241,	/* W: empty */
 	WORK_EV_USB = 0x0242,		/* W: struct work_usb; a device of the list that INVENTORY ends */
 	WORK_EV_INVENTORY = 0x0244,	/* W: struct work_inventory */
+
+	WORK_REQ_REVOKE = 0x0270,	/* C: struct work_revoke */
+	WORK_ANS_REVOKE = 0x0271,	/* W: wire, work_report_decode() */
+	WORK_REQ_REFRESH = 0x0272,	/* C: items of secrets.h, files of one lease; or empty + 1 sealed memfd with the same */
+	WORK_ANS_REFRESH = 0x0273,	/* W: wire, work_report_decode() */
 };
 
 enum work_state {
@@ -224,6 +229,30 @@ struct work_result {
 	char project_error[208];
 };
 static_assert(sizeof(struct work_result) == 912, "wire size");
+struct work_revoke {
+	char lease[132];	/* not empty */
+	char grant[132];	/* empty = the whole lease */
+	uint32_t kill;		/* 1: also end whoever holds it */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct work_revoke) == 272, "wire size");
+
+/*
+ * What became of a revocation or a refresh: numbers, then names. The names are views into the record, C strings that follow each
+ * other: first nenv variables whose values workerd has given up, then nhandles workloads (ended by a revocation, with a new file after a refresh).
+ */
+#define WORK_REPORT_MAX	49152u	/* bytes of an encoded report */
+struct work_report {
+	uint32_t known;		/* 1: some workload here holds the lease, or the grant */
+	uint32_t files;		/* removed, or rewritten */
+	uint32_t nenv, nhandles;
+	char error[208];	/* what could not be done; may be empty */
+	const char *names;
+	size_t names_len;
+};
+int work_report_encode(const struct work_report *rep, void *buf, size_t size, size_t *ret_len);
+/* -EBADMSG unless there are exactly nenv + nhandles names. */
+int work_report_decode(struct work_report *ret_rep, const void *data, size_t len);
 
 enum work_dialect {
 	WORK_DIALECT_NONE = 0,

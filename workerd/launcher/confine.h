@@ -37,6 +37,7 @@ struct confine_who {
 	const char *show;
 	struct firewall *fw;	/* with LAUNCH_PART_FILTER */
 	struct netns *netns;	/* filled then */
+	bool secrets;		/* it brings some: workinit places them afterwards */
 };
 int confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage);
 

@@ -305,6 +305,16 @@ mount_kernel(const struct view_wish *wish, int machine_proc, bool *ret_proc)
 	return 0;
 }
 
+/* Out of the way of everything else the workload may fill. */
+static int
+mount_secrets(const struct view_wish *wish)
+{
+	if (!wish->secrets)
+		return 0;
+	return mount("tmpfs", AT LAUNCH_SECRETS, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+	    "mode=700,nr_inodes=2k,size=" LAUNCH_SECRETS_SIZE) < 0 ? -errno : 0;
+}
+
 static int
 mount_all(const struct view *view, const struct view_wish *wish, char *work_dir, int machine_proc, bool *ret_proc)
 {
@@ -322,12 +332,16 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 		r = show(wish->show);
 	if (r == 0)
 		r = make_dir(work_dir);
+	if (r == 0 && wish->secrets && mkdir(AT LAUNCH_SECRETS, 0755) < 0)
+		r = -errno;
 	if (r == 0 && mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0)
 		r = -errno;
 	for (unsigned i = 0; i < view->n && r == 0; i++)
 		r = open_up(&view->entries[i]);
 	if (r == 0)
 		r = mount_names();
+	if (r == 0)
+		r = mount_secrets(wish);
 	if (r == 0)
 		r = mount_kernel(wish, machine_proc, ret_proc);
 	if (r < 0)

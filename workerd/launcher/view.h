@@ -28,6 +28,7 @@ struct view_wish {
 	const char *show;	/* more directories, launch_show_ok() */
 	bool own_proc, own_net;	/* else the machine's */
 	const struct firewall *fw;	/* of a filtered network: resolv.conf names its resolvers; NULL = leave it */
+	bool secrets;		/* with an empty LAUNCH_SECRETS of its own */
 };
 
 /*

@@ -36,6 +36,7 @@
 #include "common/userns.h"
 #include "proto/ipc/work.h"
 #include "workerd/launcher/launcher.h"
+#include "workerd/launcher/secretfs.h"
 
 #define STRINGS_MAX	(WORK_ARGV_MAX > WORK_ENV_MAX ? WORK_ARGV_MAX : WORK_ENV_MAX)
 
@@ -204,21 +205,111 @@ spawn(void)
 	return pid;
 }
 
-static void
-pass_signal(pid_t pid)
+/* What workerd says, with the descriptor of a secret. */
+struct said {
+	struct ipc_hdr hdr;
+	union {
+		struct init_signal sig;
+		struct init_secret secret;
+	};
+};
+
+static ssize_t
+listen_to(struct said *m, int *ret_fd, int flags)
 {
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { m, sizeof(*m) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(FD_INIT, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
+	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	*ret_fd = -1;
+	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len >= CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	return n;
+}
+
+static void
+do_secret(const struct said *m, int content)
+{
+	int base = open(LAUNCH_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct {
 		struct ipc_hdr hdr;
-		struct init_signal sig;
-	} m;
-	ssize_t n = recv(FD_INIT, &m, sizeof(m), MSG_DONTWAIT);
+		struct init_done done;
+	} ans = { .hdr = { .type = INIT_ANS_SECRET, .version = IPC_VERSION, .len = sizeof(struct init_done), .id = m->hdr.id } };
 
-	if (n == (ssize_t)sizeof(m) && m.hdr.type == INIT_EV_SIGNAL && m.hdr.version == IPC_VERSION)
+	if (base < 0)
+		ans.done.status = -errno;
+	else
+		ans.done = secretfs_do(base, &m->secret, content);
+	close(base);
+	send(FD_INIT, &ans, sizeof(ans), MSG_NOSIGNAL);
+}
+
+static bool
+is_secret(const struct said *m, ssize_t n)
+{
+	return n == (ssize_t)(sizeof(m->hdr) + sizeof(m->secret)) && m->hdr.type == INIT_REQ_SECRET && m->hdr.version == IPC_VERSION &&
+	    init_secret_ok(&m->secret);
+}
+
+static void
+hear(pid_t pid)
+{
+	struct said m;
+	int fd;
+	ssize_t n = listen_to(&m, &fd, 0);
+
+	if (n == (ssize_t)(sizeof(m.hdr) + sizeof(m.sig)) && m.hdr.type == INIT_EV_SIGNAL && m.hdr.version == IPC_VERSION)
 		kill(pid, m.sig.signo);
+	else if (is_secret(&m, n))
+		do_secret(&m, fd);
+	if (fd >= 0)
+		close(fd);
 	if (n != 0)
 		return;
 	if (write(FD_KILL, "1", 1) != 1)	/* no cgroup: the payload dies with us */
 		_exit(1);
+}
+
+/*
+ * Before the payload runs: its secret files, and what was taken back of them in the meantime. A signal waits for the payload.
+ * The spec is wiped of them: what is left of it the payload has anyway.
+ */
+static int
+place_secrets(const struct work_spec *spec)
+{
+	int base = open(LAUNCH_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r, fd;
+	char head[sizeof(struct ipc_hdr)];
+	struct ipc_hdr hdr;
+	struct said m;
+
+	r = base < 0 ? -errno : secretfs_place(base, &spec->secrets);
+	explicit_bzero(text + (spec->secrets.s - text), spec->secrets.len);
+	if (base >= 0)
+		close(base);
+	while (r == 0 && recv(FD_INIT, head, sizeof(head), MSG_DONTWAIT | MSG_PEEK) == (ssize_t)sizeof(head)) {
+		memcpy(&hdr, head, sizeof(hdr));
+		if (hdr.type != INIT_REQ_SECRET)
+			break;
+		if (is_secret(&m, listen_to(&m, &fd, 0)))
+			do_secret(&m, fd);
+		if (fd >= 0)
+			close(fd);
+	}
+	return r;
+}
+
+/* The payload has ended: nothing is left in memory that is given back. */
+static void
+wipe_secrets(void)
+{
+	int base = job.who.secrets ? open(LAUNCH_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+	if (base < 0)
+		return;
+	secretfs_wipe(base);
+	close(base);
 }
 
 static void
@@ -233,6 +324,7 @@ reap(pid_t payload)
 		}
 		if (pid != payload)
 			continue;
+		wipe_secrets();
 		out.report.exited = (struct init_exited){ .wstatus = status, .finished_at = monotime_wall_ns() };
 		tell(LAUNCH_REPORT_EXITED);
 		_exit(0);
@@ -254,8 +346,11 @@ workinit(void)
 	check(prctl(PR_SET_NAME, "workinit", 0, 0, 0), INIT_STAGE_FDS);
 	check(read_spec(&spec), INIT_STAGE_SPEC);
 	check(enter_dir(job.l, spec.work_dir), INIT_STAGE_WORKDIR);
+	job.who.secrets = spec.secrets.len > 0;
 	r = confine_workload(&job.l->confine, &job.who, &stage);
 	check(r, stage);
+	if (job.who.secrets)
+		check((job.who.parts & LAUNCH_PART_MOUNT) != 0 ? place_secrets(&spec) : -EPERM, INIT_STAGE_SECRETS);
 	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
 	check(p[1].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK), INIT_STAGE_FDS);
 	pid = spawn();
@@ -266,7 +361,7 @@ workinit(void)
 	for (;;) {
 		poll(p, 2, -1);
 		if (p[0].revents != 0)
-			pass_signal(pid);
+			hear(pid);
 		while (read(p[1].fd, &si, sizeof(si)) > 0)
 			;
 		reap(pid);
@@ -334,7 +429,7 @@ workinit_start(const struct launcher *l, const struct launch_start *s, const str
 		job.l = l;
 		job.s = s;
 		job.who = (struct confine_who){ l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : l->uid,
-			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns };
+			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false };
 		begin(fds);
 	}
 	if (pid < 0 || !first_of || *l->confine.first == 0)

@@ -242,14 +242,17 @@ class FakeHub:
         spec.update(more)
         return spec
 
-    def send_start(self, argv, handle=None, session=None, beside=None, **spec):
+    def send_start(self, argv, handle=None, session=None, beside=None, secret_files=None, **spec):
         """Sends a start and returns the Run without waiting for the answer. beside: more members of the payload."""
         handle = handle or _b64(12)
         session = session or self.session()
         run = self.runs.get(handle) or Run(handle, self.spec(argv, **spec))
         ident = new_id()
         self.runs[handle] = self.by_start_id[ident] = run
-        session.send("start", {"handle_id": handle, "spec": run.spec, "sandbox": {}, **(beside or {})}, handle=handle, id=ident)
+        payload = {"handle_id": handle, "spec": run.spec, "sandbox": {}, **(beside or {})}
+        if secret_files is not None:
+            payload["secret_files"] = secret_files
+        session.send("start", payload, handle=handle, id=ident)
         return run
 
     def start(self, argv, timeout=10, refused=False, **kw):

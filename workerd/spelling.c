@@ -1,0 +1,269 @@
+#include "workerd/spelling.h"
+
+#include <string.h>
+
+static const char lower[] = "0123456789abcdef", upper[] = "0123456789ABCDEF";
+static const char std[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char url[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+struct text {
+	const uint8_t *p;
+	size_t len;
+	uint8_t *dst;
+	size_t n;
+};
+
+static void
+put(struct text *t, uint8_t c)
+{
+	t->dst[t->n++] = c;
+}
+
+static void
+puts_to(struct text *t, const char *s)
+{
+	for (; *s != '\0'; s++)
+		put(t, (uint8_t)*s);
+}
+
+static bool
+is_word(uint8_t c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* ---- lines ---- */
+
+/* Every end of line becomes end. */
+static void
+lines(struct text *t, const char *end)
+{
+	for (size_t i = 0; i < t->len; i++) {
+		if (t->p[i] == '\r' && i + 1 < t->len && t->p[i + 1] == '\n')
+			continue;
+		if (t->p[i] == '\n')
+			puts_to(t, end);
+		else
+			put(t, t->p[i]);
+	}
+}
+
+/* ---- escapes ---- */
+
+#define ESC_SLASH	0x01u	/* '/' too */
+#define ESC_HTML	0x02u	/* < > & too, as Go does */
+#define ESC_ASCII	0x04u	/* nothing above 0x7f, as Python does */
+#define ESC_C		0x08u	/* not JSON's \u: \xHH */
+#define ESC_OCTAL	0x10u	/* \ooo */
+#define ESC_SINGLE	0x20u	/* the single quote, not the double one */
+
+/* One character of UTF-8 and its length; 0 if it is none. */
+static uint32_t
+character(const uint8_t *p, size_t len, size_t *ret_n)
+{
+	size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc0 ? 2 : 1;
+	uint32_t v = n == 1 ? p[0] : p[0] & (0xffu >> (n + 1));
+
+	*ret_n = 1;
+	if (n > len || (n == 1 && p[0] >= 0x80))
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		v = v << 6 | (p[i] & 0x3f);
+	}
+	*ret_n = n;
+	return v;
+}
+
+static void
+put_u(struct text *t, uint32_t v)
+{
+	puts_to(t, "\\u");
+	for (int shift = 12; shift >= 0; shift -= 4)
+		put(t, (uint8_t)lower[v >> shift & 15]);
+}
+
+static void
+put_code(struct text *t, uint8_t c, unsigned how)
+{
+	if ((how & ESC_OCTAL) != 0) {
+		put(t, '\\');
+		put(t, (uint8_t)('0' + (c >> 6)));
+		put(t, (uint8_t)('0' + (c >> 3 & 7)));
+		put(t, (uint8_t)('0' + (c & 7)));
+	} else if ((how & ESC_C) != 0) {
+		puts_to(t, "\\x");
+		put(t, (uint8_t)lower[c >> 4]);
+		put(t, (uint8_t)lower[c & 15]);
+	} else {
+		put_u(t, c);
+	}
+}
+
+static void
+put_wide(struct text *t, size_t *i)
+{
+	size_t n;
+	uint32_t v = character(t->p + *i, t->len - *i, &n);
+
+	*i += n - 1;
+	if (v > 0xffff) {
+		put_u(t, 0xd800 + ((v - 0x10000) >> 10));
+		put_u(t, 0xdc00 + (v & 0x3ff));
+	} else {
+		put_u(t, v != 0 ? v : 0xfffd);
+	}
+}
+
+static void
+escape(struct text *t, unsigned how)
+{
+	static const char short_of[] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r' };
+	uint8_t quote = (how & ESC_SINGLE) != 0 ? '\'' : '"';
+
+	for (size_t i = 0; i < t->len; i++) {
+		uint8_t c = t->p[i];
+
+		if (c == '\\' || c == quote || (c == '/' && (how & ESC_SLASH) != 0)) {
+			put(t, '\\');
+			put(t, c);
+		} else if (c < sizeof(short_of) && short_of[c] != '\0') {
+			put(t, '\\');
+			put(t, (uint8_t)short_of[c]);
+		} else if (c < 0x20 || (c == 0x7f && (how & (ESC_C | ESC_OCTAL)) != 0)) {
+			put_code(t, c, how);
+		} else if ((how & ESC_HTML) != 0 && (c == '<' || c == '>' || c == '&')) {
+			put_code(t, c, 0);
+		} else if (c >= 0x80 && (how & (ESC_C | ESC_OCTAL)) != 0) {
+			put_code(t, c, how);
+		} else if (c >= 0x80 && (how & ESC_ASCII) != 0) {
+			put_wide(t, &i);
+		} else {
+			put(t, c);
+		}
+	}
+}
+
+/* ---- URLs, shells ---- */
+
+static void
+percent(struct text *t, const char *safe, bool plus, const char *digits)
+{
+	for (size_t i = 0; i < t->len; i++) {
+		uint8_t c = t->p[i];
+
+		if (is_word(c) || (c != '\0' && strchr(safe, c) != NULL)) {
+			put(t, c);
+		} else if (c == ' ' && plus) {
+			put(t, '+');
+		} else {
+			put(t, '%');
+			put(t, (uint8_t)digits[c >> 4]);
+			put(t, (uint8_t)digits[c & 15]);
+		}
+	}
+}
+
+static void
+shell(struct text *t, bool backslash)
+{
+	for (size_t i = 0; i < t->len; i++) {
+		uint8_t c = t->p[i];
+
+		if (!backslash && c == '\'') {
+			puts_to(t, "'\\''");
+			continue;
+		}
+		if (backslash && !is_word(c) && c < 0x80 && c != '\0' && strchr(",._+:@%/-", c) == NULL)
+			put(t, '\\');
+		put(t, c);
+	}
+}
+
+/* ---- base64, hex ---- */
+
+/* The characters that depend on the value alone when skip bytes stand before it. */
+static void
+base64(struct text *t, size_t skip, const char *alphabet, size_t wrap)
+{
+	size_t first = (8 * skip + 5) / 6, end = 8 * (skip + t->len) / 6;
+
+	for (size_t i = first; i < end; i++) {
+		uint32_t bits = 0;
+
+		for (size_t b = 6 * i; b < 6 * i + 6; b++)
+			bits = bits << 1 | (t->p[b / 8 - skip] >> (7 - b % 8) & 1);
+		if (wrap != 0 && i > 0 && i % wrap == 0)
+			put(t, '\n');
+		put(t, (uint8_t)alphabet[bits]);
+	}
+}
+
+static void
+hex(struct text *t, const char *digits)
+{
+	for (size_t i = 0; i < t->len; i++) {
+		put(t, (uint8_t)digits[t->p[i] >> 4]);
+		put(t, (uint8_t)digits[t->p[i] & 15]);
+	}
+}
+
+/* As JSON inside of JSON. The first result lies at the end of the room and is read from there. */
+static void
+twice(struct text *t)
+{
+	struct text inner = { t->p, t->len, t->dst + 12 * t->len, 0 };
+
+	escape(&inner, 0);
+	t->p = inner.dst;
+	t->len = inner.n;
+	escape(t, 0);
+}
+
+size_t
+spelling_room(size_t len)
+{
+	return 18 * len + 64;
+}
+
+size_t
+spelling_make(unsigned which, const uint8_t *value, size_t len, uint8_t *dst)
+{
+	struct text t = { value, len, dst, 0 };
+
+	if (len > SPELLING_VALUE_MAX && which > 2)
+		return 0;
+	switch (which) {
+	case 0: memcpy(dst, value, len); return len;
+	case 1: lines(&t, "\r\n"); break;
+	case 2: lines(&t, "\n"); break;
+	case 3: lines(&t, ""); break;
+	case 4: lines(&t, " "); break;
+	case 5: escape(&t, 0); break;
+	case 6: escape(&t, ESC_SLASH); break;
+	case 7: escape(&t, ESC_HTML); break;
+	case 8: escape(&t, ESC_ASCII); break;
+	case 9: escape(&t, ESC_C); break;
+	case 10: escape(&t, ESC_OCTAL); break;
+	case 11: escape(&t, ESC_C | ESC_SINGLE); break;
+	case 12: twice(&t); break;
+	case 13: percent(&t, "-_.~", false, upper); break;
+	case 14: percent(&t, "-_.~", false, lower); break;
+	case 15: percent(&t, "-_.~", true, upper); break;
+	case 16: percent(&t, "-_.~", true, lower); break;
+	case 17: percent(&t, "-_.~/", false, upper); break;
+	case 18: percent(&t, "-_.~/", false, lower); break;
+	case 19: percent(&t, "-_.~!'()*", false, upper); break;
+	case 20: shell(&t, false); break;
+	case 21: shell(&t, true); break;
+	case 22: case 23: case 24: base64(&t, which - 22, std, 0); break;
+	case 25: case 26: case 27: base64(&t, which - 25, url, 0); break;
+	case 28: base64(&t, 0, std, 76); break;
+	case 31: base64(&t, 0, std, 64); break;
+	case 29: hex(&t, lower); break;
+	case 30: hex(&t, upper); break;
+	default: return 0;
+	}
+	return t.n;
+}
