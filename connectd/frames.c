@@ -89,6 +89,7 @@ static const struct frame_rule rules[] = {
 	{ "inventory_req", IN_UP, invframe_request },
 	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },
+	{ "install_harness", IN_UP | NEEDS_PAYLOAD, harness_install },
 	{ "revoke", IN_UP | NEEDS_PAYLOAD, leases_revoke },
 	{ "secret_refresh", IN_UP | NEEDS_PAYLOAD, leases_refresh },
 	{ "log_ack", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, on_log_ack },

@@ -155,6 +155,9 @@ void requests_work_down(struct session *s);
 void requests_work_back(struct session *s);
 void requests_free(struct session *s);
 
+/* harness.c */
+void harness_install(struct session *s, const struct cloop_frame *f);
+
 /* leases.c: revoke and secret_refresh, from the frame to the answer. */
 void leases_revoke(struct session *s, const struct cloop_frame *f);
 void leases_refresh(struct session *s, const struct cloop_frame *f);

@@ -52,6 +52,10 @@ enum admin_type {
 	ADMIN_ANS_TOKEN_REVOKE = 0x0621,	/* struct admin_text: the device it had enrolled, or empty */
 	ADMIN_REQ_RESULT = 0x0630,	/* struct admin_text: handle */
 	ADMIN_ANS_RESULT = 0x0631,	/* JSON, and 1 fd to read the bundle from if there is one */
+	ADMIN_REQ_SECRET_REVOKE = 0x0650,	/* struct admin_secret_revoke */
+	ADMIN_ANS_SECRET_REVOKE = 0x0651,	/* struct admin_text: what the device did */
+	ADMIN_REQ_SECRET_REFRESH = 0x0652,	/* empty + 1 sealed memfd: wire, handle and items of secrets.h */
+	ADMIN_ANS_SECRET_REFRESH = 0x0653,	/* struct admin_text */
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };
@@ -169,6 +173,14 @@ struct admin_signal {
 };
 static_assert(sizeof(struct admin_signal) == 88, "wire size");
 
+struct admin_secret_revoke {
+	char handle[72];		/* or a unique beginning */
+	char name[132];			/* of one secret; empty = all of the run */
+	uint32_t kill;			/* 1: also end the run */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct admin_secret_revoke) == 212, "wire size");
+
 /* ---- START ---- */
 
 /* What a run may use; 0 = as much as the device gives. The device refuses what it cannot hold it to. */
@@ -189,6 +201,8 @@ struct admin_start {
 	const uint8_t *job;		/* encoded work_job (proto/ipc/job.h) */
 	size_t job_len;			/* 0 = none */
 	struct wire_r args;		/* argc strings, then envc */
+	const uint8_t *secrets;		/* items of secrets.h, or NULL: files, and variables that are in env */
+	size_t nsecrets;
 };
 
 /*
@@ -204,10 +218,14 @@ const char *admin_start_next(struct admin_start *start, size_t *ret_len);
 int admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
     const char *work_dir, const struct admin_limits *limits, const void *job, size_t job_len, char *const argv[], char *const env[]);
 
+/* Appends the secrets to an encoded request of *len bytes. -ENOSPC. */
+int admin_start_secrets(void *buf, size_t size, size_t *len, const void *items, size_t nitems);
+
 /* True if every string of a received record is terminated and padded; one for each struct that has strings. */
 bool admin_token_req_ok(const struct admin_token_req *req);
 bool admin_runs_req_ok(const struct admin_runs_req *req);
 bool admin_follow_ok(const struct admin_follow *req);
+bool admin_secret_revoke_ok(const struct admin_secret_revoke *req);
 bool admin_signal_ok(const struct admin_signal *req);
 bool admin_text_ok(const struct admin_text *text);
 

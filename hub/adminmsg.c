@@ -5,6 +5,7 @@
 #include "hub/admin.h"
 #include "proto/hub/utf8.h"
 #include "proto/ipc/job.h"
+#include "proto/ipc/secrets.h"
 
 bool
 admin_text_ok(const struct admin_text *text)
@@ -38,6 +39,28 @@ admin_signal_ok(const struct admin_signal *req)
 	    strcmp(req->signal, "kill") == 0);
 }
 
+bool
+admin_secret_revoke_ok(const struct admin_secret_revoke *req)
+{
+	return ipc_str_ok(req->handle, sizeof(req->handle)) && ipc_str_ok(req->name, sizeof(req->name)) && req->kill <= 1 &&
+	    req->reserved == 0;
+}
+
+int
+admin_start_secrets(void *buf, size_t size, size_t *len, const void *items, size_t nitems)
+{
+	struct wire_w w;
+	size_t more;
+	int r;
+
+	wire_w_init(&w, (uint8_t *)buf + *len, size - *len);
+	wire_put_bytes(&w, items, nitems);
+	r = wire_w_done(&w, &more);
+	if (r == 0)
+		*len += more;
+	return r;
+}
+
 static const char *
 check_args(struct admin_start *start)
 {
@@ -56,6 +79,10 @@ check_args(struct admin_start *start)
 		if (i >= start->argc && (len == 0 || s[0] == '=' || memchr(s, '=', len) == NULL))
 			return "a variable is not of the form K=V";
 	}
+	if (r.p != r.end)
+		start->secrets = wire_bytes(&r, &start->nsecrets);
+	if (start->secrets != NULL && !secrets_ok(start->secrets, start->nsecrets))
+		return "a secret has a name or size that cannot be used";
 	return wire_done(&r) == 0 ? NULL : "trailing bytes";
 }
 

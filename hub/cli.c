@@ -76,6 +76,7 @@ take_event(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, sizeof(struct ipc_hello), sizeof(struct ipc_hello), take_hello },
+	ANSWER(ADMIN_ANS_SECRET_REVOKE), ANSWER(ADMIN_ANS_SECRET_REFRESH),
 	ANSWER(ADMIN_ANS_STATUS), ANSWER(ADMIN_ANS_TOKEN), ANSWER(ADMIN_ANS_DEVICES), ANSWER(ADMIN_ANS_RUNS),
 	ANSWER(ADMIN_ANS_TOKENS), ANSWER(ADMIN_ANS_TOKEN_REVOKE),
 	EVENT(ADMIN_EV_TOKEN, sizeof(struct admin_token), sizeof(struct admin_token)),

@@ -8,6 +8,7 @@
 #include "common/parse.h"
 #include "hub/cli_follow.h"
 #include "hub/cli_result.h"
+#include "hub/cli_secret.h"
 
 #define DEFAULT_PATH	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -18,6 +19,10 @@ struct run_options {
 	bool detach;
 	char **env;
 	size_t envc;
+	const char *lease;		/* the handle to be */
+	struct cli_secrets secrets;
+	char **own;			/* entries of env that are ours to wipe */
+	size_t nown;
 	struct workspace_options workspace;
 };
 
@@ -48,6 +53,54 @@ add_path(struct run_options *o)
 		(void)add_env(o, (char *)DEFAULT_PATH);
 }
 
+/* What --secret or --secret-file makes of the environment is wiped with it. */
+static int
+own_env(struct run_options *o, char *kv)
+{
+	char **more = kv != NULL ? reallocarray(o->own, o->nown + 1, sizeof(*more)) : NULL;
+
+	if (more == NULL)
+		return -ENOMEM;
+	o->own = more;
+	o->own[o->nown++] = kv;
+	return add_env(o, kv);
+}
+
+static int
+add_secret(struct run_options *o, const char *arg)
+{
+	char *kv = NULL;
+	int r = cli_secret_env(&o->secrets, o->lease, arg, &kv);
+
+	return r < 0 ? r : own_env(o, kv);
+}
+
+static int
+add_secret_file(struct run_options *o, const char *arg)
+{
+	int r = cli_secret_file(&o->secrets, o->lease, arg);
+	char *kv = NULL;
+
+	for (size_t i = 0; i < o->envc && r == 0; i++)
+		if (strncmp(o->env[i], "SECRETS_DIR=", 12) == 0)
+			return 0;
+	if (r == 0 && asprintf(&kv, "SECRETS_DIR=%s", CLI_SECRET_DIR) < 0)
+		kv = NULL;
+	return r < 0 ? r : own_env(o, kv);
+}
+
+static void
+free_options(struct run_options *o)
+{
+	for (size_t i = 0; i < o->nown; i++) {
+		explicit_bzero(o->own[i], strlen(o->own[i]));
+		free(o->own[i]);
+	}
+	free(o->own);
+	free(o->env);
+	cli_secrets_done(&o->secrets);
+}
+
 static int
 take_limit(int opt, struct admin_limits *l)
 {
@@ -67,7 +120,8 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "workdir", required_argument, NULL, 'w' }, { "env", required_argument, NULL, 'e' },
 		{ "timeout", required_argument, NULL, 't' }, { "detach", no_argument, NULL, 'd' },
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
-		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, WORKSPACE_OPTIONS, { 0 },
+		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { "secret", required_argument, NULL, 's' },
+		{ "secret-file", required_argument, NULL, 'f' }, WORKSPACE_OPTIONS, { 0 },
 	};
 	int opt;
 
@@ -78,6 +132,8 @@ parse_run(int argc, char *argv[], struct run_options *o)
 			o->work_dir = optarg;
 		else if (opt == 'd')
 			o->detach = true;
+		else if ((opt == 's' && add_secret(o, optarg) < 0) || (opt == 'f' && add_secret_file(o, optarg) < 0))
+			return RUN_EXIT_NOT_STARTED;
 		else if (opt == 'e' && add_env(o, optarg) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--env: K=V is needed");
 		else if (opt == 't' && parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &o->limits.timeout_ms) < 0)
@@ -137,6 +193,9 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		argc--;
 		argv++;
 	}
+	if (token_random_id(f.handle) < 0)
+		return cli_fail(RUN_EXIT_NOT_STARTED, "no random numbers");
+	o.lease = f.handle;
 	r = parse_run(argc, argv, &o);
 	if (r == 0 && device == NULL && optind < argc)
 		device = argv[optind++];
@@ -144,26 +203,30 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
-		free(o.env);
+		free_options(&o);
 		return r;
 	}
 	add_path(&o);
 	f.away_ms = o.away_ms;
 	f.spec = malloc(ADMIN_SPEC_MAX);
-	if (f.spec == NULL || token_random_id(f.handle) < 0)
+	if (f.spec == NULL)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "out of memory");
 	else if ((r = workspace_encode(&o.workspace, f.handle, job, sizeof(job), &job_len)) != 0)
 		;
 	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits, job, job_len,
 	    argv + optind, o.env) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line and environment are too long");
+	else if (o.secrets.len > 0 && admin_start_secrets(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len) < 0)
+		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment and secrets are too long");
 	else
 		r = run_it(cli, &f, &o);
 	explicit_bzero(job, sizeof(job));
+	if (f.spec != NULL)
+		explicit_bzero(f.spec, ADMIN_SPEC_MAX);
 	free(f.spec);
-	free(o.env);
+	free_options(&o);
 	return r;
 }
 

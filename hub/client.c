@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "hub/result.h"
+#include "hub/secret.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
@@ -34,6 +35,9 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_FOLLOW, IPC_ST_OPEN, 0, 0, sizeof(struct admin_follow), sizeof(struct admin_follow), client_follow },
 	{ ADMIN_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, sizeof(struct admin_signal), sizeof(struct admin_signal), client_signal },
 	{ ADMIN_REQ_RESULT, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_result },
+	{ ADMIN_REQ_SECRET_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_secret_revoke), sizeof(struct admin_secret_revoke),
+	    client_secret_revoke },
+	{ ADMIN_REQ_SECRET_REFRESH, IPC_ST_OPEN, 1, 1, 0, 0, client_secret_refresh },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 

@@ -8,6 +8,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "hub/client.h"
+#include "hub/secret.h"
 #include "proto/hub/limits.h"
 #include "proto/ipc/job.h"
 
@@ -114,9 +115,13 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	json_w_end_obj(&w);
 	if (start.limits.timeout_ms > 0)
 		json_w_int(&w, "timeout_minutes", start.limits.timeout_ms / 60000 + 1);
+	if (start.secrets != NULL)
+		secret_put_leases(&w, start.secrets, start.nsecrets, start.handle);
 	put_workspace(&w, &job);
 	json_w_end_obj(&w);
 	put_credential(&w, &job);
+	if (start.secrets != NULL)
+		secret_put_files(&w, start.secrets, start.nsecrets, start.handle);
 	json_w_end_obj(&w);
 	return json_w_done(&w, ret_len);
 }

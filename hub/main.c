@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "hub/cli.h"
+#include "hub/cli_secret.h"
 #include "hub/serve.h"
 #include "version.h"
 
@@ -30,11 +31,13 @@ static const char help[] =
     "      all tokens, without their secrets; a revoked one is refused, and so is the device it has enrolled.\n"
     "  devices                      all devices\n"
     "  run DEVICE [--workdir DIR] [--env K=V]... [--timeout DURATION] [--memory SIZE] [--cpu MILLIS] [--pids N]\n"
-    "      [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]\n"
+    "      [--secret NAME=@FILE]... [--secret-file NAME=@FILE]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]\n"
     "      runs it on the device, writes its output to stdout, returns its exit code. Goes on over cut links and a\n"
     "      restart of the hub (--reconnect: how long it waits for one, 120s). Ctrl-C sends INT, again TERM, again KILL;\n"
     "      Ctrl-\\ leaves the run alone.\n"
     "      --detach prints the handle and returns. With --env the workload gets these variables (and a PATH) only.\n"
+    "      --secret: the content of FILE (- is stdin) as variable NAME; --secret-file: as file NAME in the directory that\n"
+    "      the variable SECRETS_DIR names, which only this workload sees. Both are masked in its output.\n"
     "      --git URL [--ref REF] [--git-user USER] [--git-token-file FILE]: the work directory is a checkout of that https\n"
     "      repository. --write-back branch|bundle [--branch cloop/NAME] [--message TEXT]: what the workload changed is\n"
     "      committed and pushed, or brought here; --ref must be a commit of 40 digits then. See edgehub help result.\n"
@@ -43,6 +46,11 @@ static const char help[] =
     "  logs verify HANDLE\n"
     "      reads the stored log again, against the device's digest: verified, mismatch (code 1); or code 3: gap (bytes are\n"
     "      missing), lost (the device lost the run, so the log ends where it was), unverified (not ended, or no digest).\n"
+    "  secret revoke HANDLE [NAME] [--kill]\n"
+    "      takes the secrets of a run, or one of them, away from it: files vanish. What it has in variables it keeps, unless\n"
+    "      --kill ends it.\n"
+    "  secret refresh HANDLE NAME=@FILE ...\n"
+    "      gives secret files of a running run a new content, at one stroke.\n"
     "  signal HANDLE [INT|TERM|KILL]\n"
     "  revoke DEVICE                ends its session, refuses its credential for good\n"
     "  runs [--open] [--max N] [DEVICE]\n"
@@ -87,6 +95,7 @@ static const struct command {
 	int (*run)(struct cli *cli, int argc, char *argv[]);
 } commands[] = {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
+	{ "secret", cli_secret },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "status", cli_status },
 };
 

@@ -157,6 +157,27 @@ session_start_run(struct session *s, const char *handle, const char *spec, size_
 }
 
 int
+session_ask(struct session *s, const char *type, const char *handle, const char *payload, size_t len, uint64_t client,
+    uint32_t client_id)
+{
+	struct json_w w;
+	char id[16];
+	int r = add_request(s, REQUEST_SECRET, handle, client, client_id, id);
+
+	if (r < 0)
+		return r;
+	json_w_init(&w, s->hub->scratch, HUB_SCRATCH);
+	json_w_obj(&w, NULL);
+	json_w_int(&w, "v", s->version);
+	json_w_str(&w, "type", type);
+	json_w_str(&w, "id", id);
+	json_w_raw(&w, "payload", payload, len);
+	json_w_end_obj(&w);
+	session_send(s, &w);
+	return 0;
+}
+
+int
 session_signal_run(struct session *s, const char *handle, const char *signame, uint64_t client, uint32_t client_id)
 {
 	struct json_w w;

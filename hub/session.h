@@ -12,7 +12,7 @@
 
 #define SESSION_REQUESTS_MAX	1024u
 
-enum request_kind { REQUEST_START, REQUEST_SIGNAL, REQUEST_STREAM };
+enum request_kind { REQUEST_START, REQUEST_SECRET, REQUEST_SIGNAL, REQUEST_STREAM };
 
 /* Something asked of the device that is not answered yet. */
 struct request {
@@ -74,6 +74,10 @@ bool session_has_more(const struct session *s);
 
 /* A request of another kind, whose answer is for the stream of this channel (streams.h). id is what the frame carries. */
 int session_request_stream(struct session *s, uint32_t channel, char id[16]);
+
+/* Any other request about a run: payload is JSON. Its answer goes to the client. */
+int session_ask(struct session *s, const char *type, const char *handle, const char *payload, size_t len, uint64_t client,
+    uint32_t client_id);
 
 /* Tells the device to go, for good unless reconnect. */
 void session_bye(struct session *s, const char *reason, unsigned returning);

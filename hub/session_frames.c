@@ -8,6 +8,7 @@
 #include "hub/client.h"
 #include "hub/result.h"
 #include "hub/run.h"
+#include "hub/secret.h"
 #include "hub/streams.h"
 
 /* Takes the request an answer belongs to off the list; NULL when nobody waits for it. */
@@ -101,6 +102,20 @@ take_error(struct session *s, const struct frame *f)
 	else if (req->client != 0)
 		client_answer(s->hub, req->client, req->client_id,
 		    code != NULL && strcmp(code, "unknown_handle") == 0 ? -ESRCH : -EREMOTEIO, text);
+	free(req);
+}
+
+/* revoked or secret_refreshed, if somebody waits for it. */
+static void
+take_report(struct session *s, const struct frame *f)
+{
+	struct request *req = take_request(s, f->id);
+	char text[256];
+
+	if (req != NULL && req->client != 0) {
+		secret_answer(f->payload, text, sizeof(text));
+		client_answer(s->hub, req->client, req->client_id, 0, text);
+	}
 	free(req);
 }
 
@@ -215,6 +230,7 @@ dispatch(struct session *s, const struct frame *f)
 		take_error(s, f);
 		return;
 	case FRAME_REPORT:
+		take_report(s, f);
 		return;
 	case FRAME_UNKNOWN:
 		session_error(s, f->id, f->handle, "protocol", "unknown frame type");

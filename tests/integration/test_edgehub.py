@@ -345,3 +345,37 @@ def test_json_is_json(dev, ehub):
     ehub.call("run", D, "--", "true")
     for args in (["devices"], ["runs"], ["status"]):
         json.loads(ehub.call("-j", *args).stdout)
+
+
+def test_secrets_of_a_run(dev, ehub, tmp_path):
+    """By file only; masked; revoked one by one or with the run's end; refreshed in place; not in the hub's files once it runs."""
+    value, key = "canary-9fK2-run-secret", "canary-Lw83-file-secret"
+    (tmp_path / "value").write_text(value + "\n")
+    (tmp_path / "key").write_text(key)
+    for bad in ("PASS=" + value, "PASS", "=@x", "PASS=@/nonexistent", "A=B=@" + str(tmp_path / "value")):
+        p = ehub.call("run", D, "--secret", bad, "--", "/bin/true")
+        assert p.returncode == 125 and value.encode() not in p.stderr, p
+    script = ('echo "$PASS"; cat "$SECRETS_DIR/key"; echo; stat -c %a "$SECRETS_DIR/key"; n=0; while [ -e "$SECRETS_DIR/key" ]; do '
+              'm=$(cat "$SECRETS_DIR/key" 2>/dev/null | wc -c); [ "$m" = "$n" ] || echo "size $m"; n=$m; sleep 0.05; done; echo gone; sleep 1000')
+    handle = ehub.cli("run", D, "--detach", "--secret", f"PASS=@{tmp_path}/value", "--secret-file", f"key=@{tmp_path}/key", "--",
+                      "/bin/sh", "-c", script).decode().strip()
+
+    def log_has(text):
+        return wait_for(lambda: text in ehub.cli("logs", handle).decode(), 20, lambda: f"{text!r} in {ehub.cli('logs', handle)}")
+    log_has(f"[redacted]\n[redacted]\n600\nsize {len(key)}\n")
+    (tmp_path / "key").write_text("canary-new-" + "n" * 1000)
+    assert b"done: 1 file" in ehub.cli("secret", "refresh", handle, f"key=@{tmp_path}/key")
+    log_has("size 1011\n")
+    assert b"other" in ehub.cli("secret", "refresh", handle, f"other=@{tmp_path}/key")
+    assert ehub.cli("secret", "revoke", handle, "nothing").startswith(b"the device holds nothing of it")
+    assert b"done: 1 file" in ehub.cli("secret", "revoke", handle, "key")
+    log_has("gone\n")
+    out = ehub.cli("secret", "revoke", handle, "--kill")
+    assert b"PASS" in out and handle.encode() in out, out
+    ehub.wait_run(handle, lambda r: r["state"] not in ("pending", "running"))
+    assert b"ended already" in ehub.cli("secret", "revoke", handle)
+    time.sleep(1.5)     # the write-ahead log is emptied a second after the last start
+    for where, _, files in os.walk(ehub.dir):
+        for name in files:
+            data = open(os.path.join(where, name), "rb").read()
+            assert value.encode() not in data and key.encode() not in data, os.path.join(where, name)

@@ -314,3 +314,12 @@ def test_a_crash_of_everything_leaves_nothing(agent, hub):
     hub.session()
     assert revoke(hub)["known"] is False
     hub.finish(run)
+
+
+def test_install_harness_is_refused_by_name(device, hub):
+    """What is there is a success; everything else names the reason; no name that could be a path or an option."""
+    answer = hub.request("install_harness", {"harness": "claude", "reason": "test"})
+    assert answer["type"] == "harness_installed" and answer["payload"]["harness"] == "claude", answer
+    assert answer["payload"]["installed"] or "policy.conf (default): install is no" in answer["payload"]["reason"], answer
+    for name in ("../claude", "", "a b", "https://x", "x" * 65, None):
+        assert hub.request("install_harness", {"harness": name})["type"] == "error"

@@ -19,6 +19,7 @@ PAYLOADS = {
     "result": ({"result": OBJ}, {}, {}),
     "project_result": ({}, {"data": STR, "error": STR}, {}),
     "inventory": ({"capabilities": OBJ}, {}, {}),
+    "harness_installed": ({"installed": BOOL}, {"harness": STR, "already_present": BOOL, "path": STR, "version": STR, "reason": STR}, {}),
     "revoked": ({"lease_id": STR, "known": BOOL},
                 {"grant_id": STR, "action": STR, "env_scrubbed": LIST, "files_removed": INT, "egress_dropped": BOOL,
                  "killed": LIST, "error": STR}, {}),
