@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ipc/secrets.h"
+
 enum launch_type {
 	LAUNCH_EV_READY = 0x0400,	/* L: struct launch_ready */
 	LAUNCH_EV_HELD = 0x0402,	/* L: struct launch_held + 4 fds: output (read), init channel, record, report */
@@ -218,41 +220,12 @@ struct init_signal {
 };
 static_assert(sizeof(struct init_signal) == 8, "wire size");
 
-/*
- * The secret files of a workload: in a tmpfs of its own, whose directories workinit makes before the payload runs. It changes
- * them for W and wipes them when the payload has ended; where it was killed the kernel takes the pages back with the namespace.
- */
-#define LAUNCH_SECRETS		"/run/secrets"
-#define LAUNCH_LEASE_DIR	"cloop-lease-"
-#define LAUNCH_SECRETS_SIZE	"4m"	/* two contents of everything for a moment, and what the workload writes there */
-
-enum init_secret_op {
-	INIT_SECRET_REPLACE = 1,	/* the content of dir/name, at one stroke; only of a regular file that is there */
-	INIT_SECRET_SCRUB = 2,		/* zeroes and removes dir/name; not being there is no error */
-	INIT_SECRET_CLEAR = 3,		/* the same with all that is in dir, and dir */
-};
-
-struct init_secret {
-	uint32_t op;			/* enum init_secret_op */
-	uint32_t mode;			/* REPLACE */
-	char dir[64];			/* LAUNCH_LEASE_DIR and a number */
-	char name[256];
-};
-static_assert(sizeof(struct init_secret) == 328, "wire size");
-
-struct init_done {
-	int32_t status;			/* 0 or -errno: what was done is counted all the same */
-	uint32_t files;			/* replaced or removed */
-};
-static_assert(sizeof(struct init_done) == 8, "wire size");
-
 /* The checks the launcher and the fuzzer share. ready is what the launcher itself announced. */
 bool launch_show_ok(const char *show);	/* clean absolute paths, one space between two; "" is none */
 /* "user namespaces, seccomp": the parts by name; 0 gives "". Cut at size. */
 void launch_parts_text(uint32_t parts, char *buf, size_t size);
 const char *launch_filter_issue_text(enum filter_issue issue);
 bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
-bool init_secret_ok(const struct init_secret *s);
 bool launch_ref_ok(const struct launch_ref *r);
 bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);
 

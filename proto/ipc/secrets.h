@@ -6,6 +6,7 @@
 #ifndef EDGEWARD_PROTO_SECRETS_H
 #define EDGEWARD_PROTO_SECRETS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -53,5 +54,35 @@ bool secret_dir_ok(const char *dir);
 
 /* True if an item of lease and grant is meant by a revocation of lease and, if that is not "", of want. */
 bool secret_is_of(const struct secret *s, const char *lease, const char *want);
+
+/*
+ * The secret files of a workload: in a tmpfs of its own, whose directories workinit makes before the payload runs. It changes
+ * them for W and wipes them when the payload has ended; where it was killed the kernel takes the pages back with the namespace.
+ */
+#define LAUNCH_SECRETS		"/run/secrets"
+#define LAUNCH_LEASE_DIR	"cloop-lease-"
+#define LAUNCH_SECRETS_SIZE	"4m"	/* two contents of everything for a moment, and what the workload writes there */
+
+enum init_secret_op {
+	INIT_SECRET_REPLACE = 1,	/* the content of dir/name, at one stroke; only of a regular file that is there */
+	INIT_SECRET_SCRUB = 2,		/* zeroes and removes dir/name; not being there is no error */
+	INIT_SECRET_CLEAR = 3,		/* the same with all that is in dir, and dir */
+};
+
+struct init_secret {
+	uint32_t op;			/* enum init_secret_op */
+	uint32_t mode;			/* REPLACE */
+	char dir[64];			/* LAUNCH_LEASE_DIR and a number */
+	char name[256];
+};
+static_assert(sizeof(struct init_secret) == 328, "wire size");
+
+struct init_done {
+	int32_t status;			/* 0 or -errno: what was done is counted all the same */
+	uint32_t files;			/* replaced or removed */
+};
+static_assert(sizeof(struct init_done) == 8, "wire size");
+
+bool init_secret_ok(const struct init_secret *s);
 
 #endif

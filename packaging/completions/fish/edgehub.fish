@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs signal revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret signal revoke status
 end
 
 function __edgehub_devices
@@ -18,6 +18,7 @@ complete -c edgehub -n __edgehub_first -a devices -d 'all devices'
 complete -c edgehub -n __edgehub_first -a run -d 'run a program on a device'
 complete -c edgehub -n __edgehub_first -a runs -d 'what ran'
 complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
+complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
 complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
 complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
@@ -25,3 +26,4 @@ complete -c edgehub -n '__fish_seen_subcommand_from token' -a 'create list revok
 complete -c edgehub -n '__fish_seen_subcommand_from run runs revoke' -a '(__edgehub_devices)'
 complete -c edgehub -n '__fish_seen_subcommand_from logs' -s f -d follow
 complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
+complete -c edgehub -n '__fish_seen_subcommand_from secret' -a 'revoke refresh' -l kill
