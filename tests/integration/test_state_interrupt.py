@@ -7,6 +7,7 @@ beginning of what was written, every part of it right), and the same change work
 is a case for it. Where this kind of fault could occur: common/fdutil.c's fd_replace_file(), connectd/statefile.c, workerd/owners.c,
 journal.c, segment.c, spool.c, common/audit.c, usbledger.c, edgectl/upgrade.c.
 """
+import json
 import os
 import shutil
 import subprocess
@@ -103,3 +104,62 @@ def test_b69_an_operators_request(killat, where):
         assert seen == {True, False}
     print(f"request: {points} points, 0 lost")
     assert points > 15
+
+
+# ---- what one release writes the one before it can read ----
+
+# File, where its schema number stands, and its bytes there. state-1/ has what a release of these numbers wrote. A release that goes back leaves its
+# state to the one before: so whoever raises a number reads both, keeps a copy of what it replaces, and writes the old one until its
+# release is in force for good; and changes this table then.
+SCHEMAS = {"credential": ("credential.json", None, b'"format":1,'), "clock": ("clock", 0, b"edgeward-clock 1 "), "journal": ("journal", 4, b"\x01\0"),
+           "owners": ("owners", 4, b"\x01\0\0\0"), "spool": ("spool/w.a.0000000000000000", 8, b"\x01\0\0\0"), "audit": ("audit", 0, b"1 ")}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_state_is_written_in_the_schema_of_before(where, kind):
+    life(kind, "old", where)
+    name, at, number = SCHEMAS[kind]
+    with open(os.path.join(where, name), "rb") as f:
+        data = f.read()
+    assert number in data if at is None else data[at:at + len(number)] == number
+
+
+@pytest.mark.parametrize("kind", ["credential", "clock", "journal", "audit"])
+def test_state_of_before_is_read(where, kind):
+    at = os.path.join(where, kind)
+    shutil.copytree(os.path.join(os.path.dirname(os.path.abspath(__file__)), "state-1", kind), at)
+    for name in os.listdir(at):
+        os.chmod(os.path.join(at, name), 0o600)
+    assert life(kind, "check", at) == "old"
+    life(kind, "new", at)
+    assert life(kind, "check", at) == "new"
+
+
+def test_a_field_of_a_later_release_is_no_damage(where):
+    """What a later release may add to the credential without another number, this one reads over."""
+    life("credential", "old", where)
+    path = os.path.join(where, "credential.json")
+    with open(path, encoding="ascii") as f:
+        value = json.load(f)
+    with open(path, "w", encoding="ascii") as f:
+        json.dump({**value, "later": {"a": [1, 2]}}, f)
+    assert life("credential", "check", where) == "old"
+
+
+@pytest.mark.parametrize("kind", ["clock", "journal", "owners"])
+def test_state_of_an_unknown_schema_is_kept(where, kind):
+    """A number this release does not know: it starts, what was there is kept aside, and its own state works from then on."""
+    life(kind, "old", where)
+    name, at, number = SCHEMAS[kind]
+    path = os.path.join(where, name)
+    with open(path, "rb") as f:
+        data = f.read()
+    later = data[:at] + number.replace(b"\x01", b"\x02").replace(b"1", b"2") + data[at + len(number):]
+    with open(path, "wb") as f:
+        f.write(later)
+    subprocess.run([LIFE, kind, "new", where], env=ENV, check=True, capture_output=True, timeout=60)
+    kept = [n for n in os.listdir(where) if ".bad" in n]
+    assert len(kept) == 1, os.listdir(where)
+    with open(os.path.join(where, kept[0]), "rb") as f:
+        assert f.read() == later
+    assert os.path.exists(path)
