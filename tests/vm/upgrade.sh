@@ -43,22 +43,22 @@ pid=$(workload_pid)
 ok "the workload has a pid" test "${pid:-0}" -gt 1
 edgectl upgrade /releases/good.release --settle 3 >/tmp/good.out 2>&1
 ok "a good release: done ($(tr '\n' ';' </tmp/good.out))" is $? 0
-all_is_well "a good release while work runs" 0.1.1 "done ok"
-for who in workerd privhelper; do ok "$who is the new one" is "$(version_of $who)" 0.1.1; done
+all_is_well "a good release while work runs" 0.2.0 "done ok"
+for who in workerd privhelper; do ok "$who is the new one" is "$(version_of $who)" 0.2.0; done
 ok "current and updater lead to it" is "$(readlink /var/lib/edgeward/current) $(readlink /var/lib/edgeward/updater)" "releases/1001 releases/1001"
 ok "the workload has kept its pid" is "$(workload_pid)" "$pid"
 
 edgectl upgrade /releases/crash.release --settle 3 >/tmp/crash.out 2>&1
 ok "one that ends at once: exit code 1" is $? 1
-all_is_well "one that ends at once" 0.1.1 "rolled-back crashed"
+all_is_well "one that ends at once" 0.2.0 "rolled-back crashed"
 
 edgectl upgrade /releases/hang.release --settle 3 >/tmp/hang.out 2>&1
 ok "one that hangs: exit code 1" is $? 1
-all_is_well "one that hangs" 0.1.1 "rolled-back unhealthy"
+all_is_well "one that hangs" 0.2.0 "rolled-back unhealthy"
 
 edgectl upgrade /releases/deaf.release --settle 3 >/tmp/deaf.out 2>&1
 ok "one that cannot reach the hub: exit code 1" is $? 1
-all_is_well "one that the hub does not take although it is there" 0.1.1 "rolled-back (hub-refuses|no-session)"
+all_is_well "one that the hub does not take although it is there" 0.2.0 "rolled-back (hub-refuses|no-session)"
 
 ok "the workload has kept its pid through all that" is "$(workload_pid)" "$pid"
 touch /var/lib/edgeward/work/w/stop
@@ -71,13 +71,13 @@ edgectl upgrade /releases/better.release --settle 5 --no-wait >/tmp/better.out 2
 until_ok 20 bash -c '[ "$(readlink /var/lib/edgeward/current)" = releases/1004 ]'
 systemctl stop test-hub
 until_ok 20 grep -q "stays on trial" /var/lib/edgeward/upgrade/progress
-ok "offline: still on trial" upgrade_state_is "sequence 1004 (0.1.4), trial"
+ok "offline: still on trial" upgrade_state_is "sequence 1004 (0.5.0), trial"
 ok "offline: not for good either" is "$(readlink /var/lib/edgeward/updater)" releases/1001
 start_hub
 ok "with a session again: for good" until_ok 40 bash -c '[ "$(readlink /var/lib/edgeward/updater)" = releases/1004 ]'
 until_ok 10 idle
-all_is_well "one while offline" 0.1.4 "done ok"
-ok "without work the launcher is the new one, too" is "$(version_of launcher)" 0.1.4
+all_is_well "one while offline" 0.5.0 "done ok"
+ok "without work the launcher is the new one, too" is "$(version_of launcher)" 0.5.0
 ok "one release is kept" is "$(ls /var/lib/edgeward/releases)" 1004
 
 # Somebody restarts everything all the while, the updater once, too.
@@ -90,7 +90,7 @@ done ) >/tmp/restarts.out 2>&1 &
 ok "restarted all the while: for good" until_ok 60 bash -c '[ "$(readlink /var/lib/edgeward/updater)" = releases/1006 ]'
 wait $!
 until_ok 20 idle
-all_is_well "one while the units are restarted" 0.1.6 "done ok"
+all_is_well "one while the units are restarted" 0.7.0 "done ok"
 
 # What edgeward-net can file: taken, refused, and the path unit goes on. A link that leads nowhere counts, too.
 mkdir -p /var/lib/edgeward/connectd/tree/a/b && chown -R edgeward-net:edgeward-net /var/lib/edgeward/connectd/tree
@@ -99,7 +99,7 @@ for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/
 	ok "edgeward-net: $what: taken" until_ok 20 bash -c '[ ! -e /var/lib/edgeward/connectd/upgrade-request ] && [ ! -L /var/lib/edgeward/connectd/upgrade-request ]'
 done
 ok "the directory is given back" until_ok 5 bash -c 'ls -d /var/lib/edgeward/connectd/refused-*'
-all_is_well "bad requests" 0.1.6 "refused bad-request"
+all_is_well "bad requests" 0.7.0 "refused bad-request"
 
 # The packaged release is of a higher sequence after a package upgrade: it takes over at boot.
 echo "release 0.1.0 2000" >"$packaged/release"
