@@ -12,7 +12,7 @@
 #include "common/runprog.h"
 #include "privupgrade/privtrial.h"
 
-#define PROBE_MS	5000
+#define PROBE_MS	5000	/* or a sixth of -t, on machines so slow that they need more */
 
 void
 probe_daemons(struct updater *u, const char *target, struct upgrade_probe *ret_probe)
@@ -20,6 +20,7 @@ probe_daemons(struct updater *u, const char *target, struct upgrade_probe *ret_p
 	static char out[UPGRADE_RECORD_MAX];
 	char edgectl[600], sock[300];
 	const char *const argv[] = { edgectl, "-r", u->rundir, "probe", u->open ? u->state.peer : "-", NULL };
+	int64_t ms = u->start_ms / 6 > PROBE_MS ? u->start_ms / 6 : PROBE_MS;
 	struct stat st;
 
 	*ret_probe = (struct upgrade_probe){ .cause = "no-probe", .peer = "-" };
@@ -28,6 +29,6 @@ probe_daemons(struct updater *u, const char *target, struct upgrade_probe *ret_p
 		snprintf(edgectl, sizeof(edgectl), "%s", u->packaged_edgectl);
 	else
 		snprintf(edgectl, sizeof(edgectl), "%s/%s/edgectl", u->base_path, target);
-	if (stat(sock, &st) == 0 && run_program(argv, u->test_uid, st.st_gid, PROBE_MS, out, sizeof(out)) == 0)
+	if (stat(sock, &st) == 0 && run_program(argv, u->test_uid, st.st_gid, ms, out, sizeof(out)) == 0)
 		upgrade_probe_parse(out, strlen(out), ret_probe);
 }

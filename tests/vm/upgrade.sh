@@ -26,6 +26,13 @@ all_is_well() { # all_is_well AFTER VERSION OUTCOME
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
 echo "65600 8 $(getent group edgeward-run | cut -d: -f3)" >/etc/edgeward/pool
 printf '[hub]\nurl = wss://127.0.0.1:8443/api/executors/connect\nca-file = /etc/edgeward/ca.pem\n[link]\nretry-min = 100ms\nretry-max-local = 1s\n' >/etc/edgeward/edgeward.conf
+# An emulated processor needs longer for everything; what a real one may take for a start would send good releases back.
+if in_vm; then
+	mkdir -p /etc/systemd/system/edgeward-upgrade.service.d
+	{ printf '[Service]\nExecStart=\n'; systemctl cat edgeward-upgrade.service | sed -n 's/^\(ExecStart=.*privupgrade\) /\1 -t 60000 /p'; } \
+	    >/etc/systemd/system/edgeward-upgrade.service.d/slow.conf
+	systemctl daemon-reload
+fi
 start_hub
 cp /var/lib/edgehub/ca.pem /etc/edgeward/ca.pem
 systemctl enable --now edgeward-privhelper edgeward-workerd edgeward-connectd edgeward-upgrade.path edgeward-upgrade-boot 2>/dev/null
