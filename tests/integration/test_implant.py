@@ -268,8 +268,8 @@ def memory(content=b"", seals=0):
     return fd
 
 
-def start_struct(handle=b"good", slot=0, nofile=0, nice=0, oom=0, reserved=0, parts=0x1df, show=b""):
-    return struct.pack("=72sIIQIIiiII200s", handle, slot, nofile, 0, 0, 0, nice, oom, parts, reserved, show)
+def start_struct(handle=b"good", slot=0, nofile=0, io_rate=0, nice=0, oom=0, parts=0x1df, stage=0, show=b""):
+    return struct.pack("=72sIIQQIIIIiiII200s", handle, slot, nofile, 0, io_rate, 0, 0, 0, 0, nice, oom, parts, stage, show)
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ def works(dev):
 
 @pytest.mark.parametrize("bad", [
     {"slot": POOL_COUNT if ROOT else 1}, {"slot": 0xffffffff}, {"slot": 1 << 31}, {"handle": b"a/b"}, {"handle": b"../launch"},
-    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"oom": -1000}, {"nofile": 1 << 30}, {"reserved": 1},
+    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"oom": -1000}, {"nofile": 1 << 30}, {"stage": 1 << 16}, {"io_rate": 1},
     {"parts": 1 << 9}, {"parts": 1 << 31}, {"parts": 0x4}, {"parts": 0x1de}, {"show": b"usr"}, {"show": b"/a/../b"}, {"show": b"/a//b"},
     {"show": b"/a/."}, {"show": b"/"}, {"show": b"/a /b "}, {"show": b"/a\0x"}, {"show": b"/" + b"x" * 199}], ids=str)
 def test_the_launcher_checks_every_field(hostile, bad):
@@ -362,11 +362,11 @@ def test_the_launcher_writes_reports_into_memory_only(hostile, report):
     works(hostile)
 
 
-@pytest.mark.parametrize("what", ["three", "five", "none", "count lies", "short", "long", "oversize", "forget", "kill with descriptor",
+@pytest.mark.parametrize("what", ["three", "six", "none", "count lies", "short", "long", "oversize", "forget", "kill with descriptor",
                                   "unknown", "second hello"])
 def test_a_record_that_fits_no_row_ends_workerd(hostile, what):
     fds, ok = start_fds(hostile), start_struct()
-    send = {"three": lambda: hostile.give(START, ok, fds[:3]), "five": lambda: hostile.give(START, ok, fds + fds[:1]),
+    send = {"three": lambda: hostile.give(START, ok, fds[:3]), "six": lambda: hostile.give(START, ok, fds + fds[:2]),
             "none": lambda: hostile.give(START, ok), "count lies": lambda: hostile.give(START, ok, fds[:3], nfds=4),
             "short": lambda: hostile.give(START, ok[:-1], fds), "long": lambda: hostile.give(START, ok + b"\0", fds),
             "oversize": lambda: hostile.give(START, ok + bytes(8000), fds),
