@@ -140,6 +140,15 @@ read_stdin(size_t *ret_len)
 	return buf;
 }
 
+static const char *
+network_name(uint32_t network)
+{
+	static const char *const names[] = { [WORK_NETWORK_DEFAULT] = "", [WORK_NETWORK_NONE] = "none",
+		[WORK_NETWORK_FILTERED] = "filtered", [WORK_NETWORK_HOST] = "host" };
+
+	return network < sizeof(names) / sizeof(names[0]) ? names[network] : "";
+}
+
 static int
 tell(struct edgectl *ctl, const struct ctl_verdict *v)
 {
@@ -157,11 +166,12 @@ tell(struct edgectl *ctl, const struct ctl_verdict *v)
 		json_uint(g, "memory_bytes", v->memory_bytes);
 		json_uint(g, "pids", v->pids);
 		json_uint(g, "cpu_millis", v->cpu_millis);
+		json_str(g, "network", network_name(v->network));
 		json_end(g);
 	} else if (!accepted) {
 		printf("refused (%s): %s\n", name_of_refusal(v->refusal), out_safe(v->error));
 	} else {
-		printf("accepted: %s", out_safe(v->program));
+		printf("accepted: %s, network %s", out_safe(v->program), network_name(v->network));
 		if (v->timeout_s != 0)
 			printf(", timeout %u s", v->timeout_s);
 		if (v->memory_bytes != 0)

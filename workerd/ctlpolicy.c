@@ -65,6 +65,7 @@ ctlpolicy_test(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		v.memory_bytes = spec.memory_bytes;
 		v.pids = spec.pids;
 		v.cpu_millis = spec.cpu_millis;
+		v.network = spec.network;
 		put_text(v.program, sizeof(v.program), spec.argv[0].s, spec.argv[0].len);
 		put_text(v.work_dir, sizeof(v.work_dir), spec.work_dir, strlen(spec.work_dir));
 	} else {

@@ -169,7 +169,8 @@ struct ctl_verdict {
 	uint32_t timeout_s;		/* what would hold, the device's defaults put in; 0 = none */
 	uint64_t memory_bytes;
 	uint32_t pids, cpu_millis;
-	char program[200];		/* cut, if it is longer */
+	char program[196];		/* cut, if it is longer */
+	uint32_t network;		/* enum work_network; 0 with a refusal */
 	char work_dir[200];
 	char error[208];
 };

@@ -367,7 +367,7 @@ check_addresses(const struct firewall *inner, const struct firewall *outer, bool
 			return r;
 		*ret_any = *ret_any || a.n > 0;
 		if (!netset_inside(&a, &b))
-			return outside(why, "address", fw_address_text(f, first_outside(&a, &b), text));
+			return outside(why, "address", fw_address_text((uint8_t)f, first_outside(&a, &b), text));
 	}
 	return 0;
 }

@@ -107,6 +107,20 @@ def test_names_and_rebinding(world, dev):
     assert out == f"nameserver {RESOLVER}\n"
 
 
+@pytest.mark.parametrize("link", ["../run/systemd/resolve/stub-resolv.conf", "/run/NetworkManager/resolv.conf", "other.conf", None])
+def test_resolv_conf_wherever_it_is(world, dev, link):
+    """A file, a link to where a resolver of the device keeps its own, a link beside it; the device's own is never seen."""
+    net = world.net
+    try:
+        if link is None:
+            net.resolv("nameserver 10.9.9.9\n")
+        else:
+            net.dev.sh(f"echo nameserver 10.9.9.9 > /etc/other.conf; ln -sfn {link} /etc/resolv.conf")
+        assert dev.run(["/bin/cat", "/etc/resolv.conf"]).data.decode() == f"nameserver {RESOLVER}\n"
+    finally:
+        net.resolv("")
+
+
 def test_a_start_narrows(world, dev):
     """egress_rules of the hub inside of the policy; outside of it the start is refused, by the policy's line and the address."""
     check(world, dev, [NEAR4], [NEAR6, OTHER4], network=rules(allow=[NEAR4], ports=[PORT]))

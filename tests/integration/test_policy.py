@@ -53,6 +53,22 @@ def health(hub):
     return beats[-1] if beats else []
 
 
+def test_the_network_of_a_start(agent, hub):
+    """As a hub writes it, through the same decoder: the line, and the address that is not inside."""
+    a = agent(policy={"work": {"network": "filtered"}, "network": {"allow": "10.0.0.0/8 fd00::/8", "deny": "10.9.0.0/16", "ports": "443"}})
+    for spec, want in (({"egress_rules": {"allow_cidrs": ["10.0.0.0/7"], "allow_ports": [443]}}, "address 11.0.0.0 is not inside"),
+                       ({"egress_rules": {"allow_cidrs": ["10.1.0.0/16"]}}, "port (every one) is not inside"),
+                       ({"egress_rules": {"resolvers": ["10.0.0.53"]}}, "resolver 10.0.0.53:53 is not inside"),
+                       ({"egress_rules": {"allow_public_internet": True, "allow_ports": [443]}}, "is not inside")):
+        got = judge(a, {"spec": {"argv": ["/bin/true"], **spec}})
+        assert got.rc == 1 and got.json["code"] == "policy" and got.json["error"].startswith("policy.conf:2: network = filtered"), got
+        assert want in got.json["error"], got
+    for spec in ({"disable_network": True}, {"egress_rules": {}}, {"egress_rules": {"allow_cidrs": ["10.9.1.0/24"], "allow_ports": [443]}}):
+        got = judge(a, {"spec": {"argv": ["/bin/true"], **spec}})
+        assert got.rc == 0 and got.json["network"] == "none", spec      # less than the policy's: nothing
+    assert line(a, "network", "allow") == (["10.0.0.0/8", "fd00::/8"], 5)
+
+
 def test_refusals_name_the_line(agent, hub, dialect):
     a = agent(policy={"work": {"programs": f"{SLEEP} /bin/true"}, "limits": {"timeout": "2m", "memory": "64M"}})
     for argv, spec, want in ((["/bin/sh"], {}, "policy.conf:2: programs: /bin/sh is not in the list"),
@@ -132,7 +148,7 @@ def test_a_test_judges_as_a_start_is_judged_and_makes_nothing(agent, hub):
 def test_what_a_test_takes(device):
     frame = {"v": 1, "type": "start", "handle": "h", "payload": {"handle_id": "h", "spec": {"argv": ["/bin/true"]}}}
     assert judge(device, frame).rc == 0
-    assert judge(device, frame, json_out=False).out == "accepted: /bin/true\n"
+    assert judge(device, frame, json_out=False).out == "accepted: /bin/true, network host\n"
     p = subprocess.run([exe("edgectl"), "-r", device.run, "policy", "test", "-"], input=json.dumps(frame), text=True,
                        capture_output=True, timeout=10, check=False, env={"ASAN_OPTIONS": "detect_leaks=1"})
     assert p.returncode == 0 and p.stdout.startswith("accepted"), p
