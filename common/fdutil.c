@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -282,4 +284,17 @@ fd_listen_fds(void)
 		if (fcntl(LISTEN_FDS_START + (int)i, F_SETFD, FD_CLOEXEC) < 0)
 			return 0;
 	return ours ? n : 0;
+}
+
+bool
+fd_is_listener(int fd, int type, const char *path)
+{
+	struct sockaddr_un sun = { 0 };
+	int is = 0, listening = 0;
+	socklen_t len = sizeof(sun), tlen = sizeof(is), llen = sizeof(listening);
+
+	return strlen(path) < sizeof(sun.sun_path) && getsockopt(fd, SOL_SOCKET, SO_TYPE, &is, &tlen) == 0 && is == type &&
+	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &llen) == 0 && listening != 0 &&
+	    getsockname(fd, (struct sockaddr *)&sun, &len) == 0 && sun.sun_family == AF_UNIX &&
+	    strncmp(sun.sun_path, path, sizeof(sun.sun_path)) == 0;
 }

@@ -2,6 +2,7 @@
 #ifndef EDGEWARD_FDUTIL_H
 #define EDGEWARD_FDUTIL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -62,5 +63,8 @@ int fd_is_sealed_memfd(int fd, size_t max, size_t *ret_len);
  * set close-on-exec, or 0. Clears the variables.
  */
 unsigned fd_listen_fds(void);
+
+/* True if fd is a socket of that type (SOCK_SEQPACKET) that listens at this very path. */
+bool fd_is_listener(int fd, int type, const char *path);
 
 #endif

@@ -100,6 +100,28 @@ hcd_attach(const struct hcd *hcd, uint32_t port, int sockfd, uint32_t devid, uin
 }
 
 int
+hcd_attach_free(const struct hcd *hcd, const struct vhci_port *ports, size_t n, int sockfd, const struct priv_usb_attach *what,
+    void (*before)(uint32_t port, void *ctx), void *ctx, struct priv_usb_attached *ret)
+{
+	enum vhci_hub hub;
+	uint32_t speed;
+	int r = vhci_hub_of(what->speed, &hub, &speed) < 0 ? -EINVAL : -EBUSY;
+
+	for (size_t i = 0; i < n && r != -EINVAL; i++) {
+		bool try = ports[i].hub == hub && ports[i].state == VHCI_FREE && r == -EBUSY;
+
+		ret->ports += ports[i].hub == hub;
+		ret->used += try || (ports[i].hub == hub && ports[i].state != VHCI_FREE);
+		if (!try)
+			continue;
+		ret->port = ports[i].port;
+		before(ret->port, ctx);
+		r = hcd_attach(hcd, ret->port, sockfd, what->devid, speed);
+	}
+	return r;
+}
+
+int
 hcd_detach(const struct hcd *hcd, uint32_t port)
 {
 	char text[16];
@@ -147,18 +169,26 @@ authorize(const struct hcd *hcd, int dev, const struct vhci_port *at, const stru
 }
 
 int
+hcd_open_device(const struct hcd *hcd, const struct vhci_port *at)
+{
+	char path[48];
+	int fd;
+
+	snprintf(path, sizeof(path), "usb%u/%u-%u", at->bus, at->bus, at->place);
+	fd = at->controller < hcd->n ? openat(hcd->dir[at->controller], path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+	return fd < 0 ? -EAGAIN : fd;
+}
+
+int
 hcd_authorize(const struct hcd *hcd, const struct vhci_port *at, const struct usbdesc_classes *set, struct priv_usb_device *what)
 {
 	static uint8_t raw[USBDESC_SIZE + 2];	/* one thread calls */
-	_cleanup_close_ int dev = -1;
+	_cleanup_close_ int dev = hcd_open_device(hcd, at);
 	struct usbdesc_count c;
 	struct usbdesc d;
-	char path[48];
 	uint32_t open = 1;
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "usb%u/%u-%u", at->bus, at->bus, at->place);
-	dev = at->controller < hcd->n ? openat(hcd->dir[at->controller], path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 	if (dev < 0 || fd_get_u32(dev, "busnum", &what->bus) < 0 || fd_get_u32(dev, "devnum", &what->dev) < 0)
 		return -EAGAIN;
 	what->outcome = PRIV_USB_UNAUTHORIZED;

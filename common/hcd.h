@@ -25,8 +25,18 @@ int hcd_forbid(const struct hcd *hcd);
 int hcd_attach(const struct hcd *hcd, uint32_t port, int sockfd, uint32_t devid, uint32_t speed);
 int hcd_detach(const struct hcd *hcd, uint32_t port);
 
+/* The device's directory in sysfs on this port. -EAGAIN: it is not there (yet). */
+int hcd_open_device(const struct hcd *hcd, const struct vhci_port *at);
+
 /*
- * Authorizes what the set permits of the device on this port. Blocks while the kernel talks to the far side: the thread of privhelper/auth.c
+ * A free port of the hub that this speed needs, all controllers considered: attached there. One that another program takes in between is
+ * EBUSY, and the next is tried. before is called with each port before it is asked for. Counts ports of that kind and those in use.
+ */
+int hcd_attach_free(const struct hcd *hcd, const struct vhci_port *ports, size_t n, int sockfd, const struct priv_usb_attach *what,
+    void (*before)(uint32_t port, void *ctx), void *ctx, struct priv_usb_attached *ret);
+
+/*
+ * Authorizes what the set permits of the device on this port. Blocks while the kernel talks to the far side: the thread of common/usbauth.c
  * calls it. Fills *what, all but its port. -EAGAIN: sysfs has not got it yet.
  */
 int hcd_authorize(const struct hcd *hcd, const struct vhci_port *at, const struct usbdesc_classes *set, struct priv_usb_device *what);

@@ -45,6 +45,7 @@ int sandbox_seccomp_deny(const struct sandbox_rule *rules, size_t n);
 #define SANDBOX_REMOVE	0x8u		/* remove regular files, no more */
 #define SANDBOX_DEVICE	0x10u		/* the path is a device, which unlike a file is never replaced by another */
 #define SANDBOX_NODES	0x20u		/* use the devices in a directory; make and remove none */
+#define SANDBOX_MKNOD	0x80u		/* make and remove devices and directories, list them; open none */
 #define SANDBOX_ALL	0x40u		/* everything but making devices */
 
 struct sandbox_path {

@@ -3,7 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#define MARK_MIN	512	/* usual tools hold such sockets at numbers below 10 */
+#define MARK_RANGE	448u
 
 struct row {
 	uint32_t used, port, devid, mark;
@@ -11,12 +17,14 @@ struct row {
 static_assert(sizeof(struct row) == 16, "file format");
 
 int
-usbledger_load(struct usbledger *ledger, int fd, monotime_t until)
+usbledger_open(struct usbledger *ledger, int dirfd, const char *name, monotime_t until)
 {
+	int rows = 0, fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	struct row row;
-	int rows = 0;
 
 	*ledger = (struct usbledger){ .fd = fd };
+	if (fd < 0)
+		return -errno;
 	for (uint32_t i = 0; i < USBLEDGER_SLOTS; i++) {
 		ssize_t n = pread(fd, &row, sizeof(row), (off_t)(i * sizeof(row)));
 
@@ -58,6 +66,22 @@ usbledger_is_ours(const struct usb_slot *slot, const struct vhci_port *ports, si
 	return 0;
 }
 
+int
+usbledger_socket(int ends[2])
+{
+	int pair[2];
+	uint32_t mark;
+
+	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	ends[0] = fcntl(pair[0], F_DUPFD_CLOEXEC, MARK_MIN + (int)(mark % MARK_RANGE));
+	ends[1] = pair[1];
+	close(pair[0]);
+	if (ends[0] < 0)
+		close(pair[1]);
+	return ends[0] < 0 ? -EMFILE : 0;
+}
+
 struct usb_slot *
 usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n)
 {
@@ -73,6 +97,16 @@ usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n
 			found = s;
 	}
 	return found;
+}
+
+void
+usbledger_abandon(struct usbledger *ledger, monotime_t until)
+{
+	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++) {
+		if (s->state == USB_WAITING || s->state == USB_THERE)
+			s->state = USB_STALE;
+		s->until = s->state == USB_ASKED ? monotime_now() : until;
+	}
 }
 
 struct usb_slot *

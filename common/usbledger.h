@@ -32,14 +32,23 @@ struct usbledger {
 	struct usb_slot slots[USBLEDGER_SLOTS];
 };
 
-/* The file as it was left: its rows become USB_STALE. fd stays the caller's. Number of rows, -errno. */
-int usbledger_load(struct usbledger *ledger, int fd, monotime_t until);
+/* The file dirfd/name as it was left, or a new one (0600): its rows become USB_STALE. Number of rows, -errno. */
+int usbledger_open(struct usbledger *ledger, int dirfd, const char *name, monotime_t until);
 
 /* Writes the slot's row. -errno. */
 int usbledger_keep(const struct usbledger *ledger, const struct usb_slot *slot);
 
+/*
+ * A pair of connected stream sockets; the number of ends[0], which the kernel will show, is the mark: drawn at random, and above those
+ * at which usual tools hold theirs. -errno.
+ */
+int usbledger_socket(int ends[2]);
+
 /* A free slot, or NULL. Slots of devices that have ended are freed first: the kernel has freed their ports. */
 struct usb_slot *usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n);
+
+/* Whoever asked for them is gone: all become USB_STALE until then; one whose authorization is under way is out of time now. */
+void usbledger_abandon(struct usbledger *ledger, monotime_t until);
 
 /* The live slot of a port, or NULL. */
 struct usb_slot *usbledger_find(struct usbledger *ledger, uint32_t port);

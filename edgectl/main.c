@@ -46,10 +46,11 @@ static const struct command {
 	{ "drain", cmd_drain, "", "take no new work",
 	    "What runs goes on. It holds until undrain, also over restarts." },
 	{ "undrain", cmd_undrain, "", "take work again", NULL },
-	{ "policy", cmd_policy, "[test START|-]", "what a hub may do here, and where that stands; would this start be taken",
+	{ "policy", cmd_policy, "[test START|-] | usb-classes [FILE]", "what a hub may do here, and where that stands; would this start be taken",
 	    "Without more: every key of policy.conf with its value and line, as workerd has it in force. test takes what a hub\n"
 	    "would send, as JSON, and tells whether it would be started now, and why not; nothing is started:\n"
-	    "  edgectl policy test '{\"spec\": {\"argv\": [\"/usr/bin/make\"]}}'" },
+	    "  edgectl policy test '{\"spec\": {\"argv\": [\"/usr/bin/make\"]}}'\n"
+	    "usb-classes reads the file itself and prints what privhelper is to let in." },
 	{ "reconnect", cmd_reconnect, "", "dial the hub now",
 	    "Ends the wait for the next attempt; a connection that is up is made anew. Work goes on." },
 	{ "enroll", cmd_enroll, "--token-file FILE|- [--url URL] [--pin PIN] [--name NAME] [--replace]\n"

@@ -1,6 +1,6 @@
 /*
- * policy: what this device permits, with the line of policy.conf for each key; policy test: what would become of a start. The start
- * is read here as connectd reads a hub's, by the same function, and judged by workerd as it judges a hub's.
+ * policy: what this device permits, with the line of policy.conf for each key; policy usb-classes: what privhelper is started with, read
+ * from the file itself; policy test: what would become of a start. The start is read here as connectd reads a hub's, by the same function, and judged by workerd as it judges a hub's.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/fdutil.h"
+#include "common/policy.h"
 #include "edgectl/client.h"
 #include "edgectl/edgectl.h"
 #include "proto/hub/json.h"
@@ -16,6 +17,7 @@
 
 #define START_MAX	(2u << 20)	/* bytes of JSON: a frame of a hub is smaller */
 #define HANDLE		"policy-test"
+#define POLICY_FILE	"/etc/edgeward/policy.conf"
 
 struct show {
 	yajl_gen g;			/* NULL: text */
@@ -120,6 +122,25 @@ show_policy(struct edgectl *ctl)
 	fprintf(stderr, "edgectl: policy: %s: %s\n", out_safe(p.problem), p.denied != 0 ? "nothing is started until that is put right" :
 	    "what was in force before stays in force");
 	return EXIT_DEGRADED;
+}
+
+/* Nothing unless the device lends USB devices: then what goes behind privhelper's -u. For the unit, which starts it before workerd. */
+static int
+show_usb_classes(const char *path)
+{
+	static struct policy policy;
+	char err[KEYFILE_ERR];
+
+	if (policy_load(&policy, path, geteuid(), err) < 0) {
+		fprintf(stderr, "edgectl: policy: %s\n", out_safe(err));
+		return EXIT_FAILED;
+	}
+	if (!policy.usb)
+		return EXIT_OK;
+	for (const char *item = NULL; (item = keyfile_list_next(&policy.usb_classes, item)) != NULL;)
+		printf("%s%s", item == keyfile_list_next(&policy.usb_classes, NULL) ? "" : " ", item);
+	putchar('\n');
+	return EXIT_OK;
 }
 
 /* ---- policy test ---- */
@@ -249,9 +270,12 @@ cmd_policy(struct edgectl *ctl, int argc, char **argv)
 
 	if (argc == 1)
 		return show_policy(ctl);
+	if (strcmp(argv[1], "usb-classes") == 0)
+		return argc > 3 ? usage_error("policy", "usb-classes takes at most a file") :
+		    show_usb_classes(argc == 3 ? argv[2] : POLICY_FILE);
 	if (strcmp(argv[1], "test") != 0 || argc != 3)
 		return usage_error("policy", argc == 3 || strcmp(argv[1], "test") == 0 ? "give one start, as JSON, or -" :
-		    "takes nothing, or test");
+		    "takes nothing, test or usb-classes");
 	if (strcmp(argv[2], "-") != 0)
 		return test_start(ctl, argv[2], strlen(argv[2]));
 	text = read_stdin(&len);

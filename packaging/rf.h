@@ -19,7 +19,7 @@ struct rf_job {
 	const char *argv[RF_ARGS];	/* NULL-terminated */
 	int listener;			/* becomes its descriptor 3 */
 	uid_t uid;			/* and gid; ours where we are not root */
-	cap_value_t caps[2];		/* what it keeps */
+	cap_value_t caps[3];		/* what it keeps */
 	size_t ncaps;
 	bool in_cgroup;			/* is born in the delegated cgroup, which dies with it */
 	pid_t pid;			/* 0 = not running */

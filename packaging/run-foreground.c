@@ -26,6 +26,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/policy.h"
 #include "packaging/rf.h"
 #include "version.h"
 
@@ -42,7 +43,8 @@ static struct {
 	const char *conf_opt, *policy_opt, *build;
 	char dir[PATH_MAX];		/* what follows is made of it */
 	char run[PATH_MAX], state[PATH_MAX], net_state[PATH_MAX], work_state[PATH_MAX], pool[PATH_MAX];
-	char conf[PATH_MAX], policy[PATH_MAX], workerd[PATH_MAX], net_arg[16], work_arg[16];
+	char conf[PATH_MAX], policy[PATH_MAX], workerd[PATH_MAX], net_arg[16], work_arg[16], pool_arg[48];
+	char priv_state[PATH_MAX], usb_arg[768];	/* usb_arg: classes of USB devices that are let in, "" = none are lent */
 } self;
 
 __attribute__((format(printf, 2, 3))) static void
@@ -194,6 +196,7 @@ set_up(void)
 	link_file(self.conf, "edgeward.conf");
 	link_file(self.policy, "policy.conf");
 	make_dir(self.state, 0, 0, 0755);
+	form(self.priv_state, "%s/state/privhelper", self.dir);
 	make_dir(self.net_state, self.net_uid, self.net_uid, 0700);
 	make_dir(self.work_state, self.work_uid, self.work_uid, 0700);
 	make_dir(conf.work_root, self.work_uid, self.pool_count > 0 ? self.pool_gid : self.work_uid, 01770);
@@ -232,11 +235,32 @@ set_args(struct rf_job *job, const char *const *args, size_t n)
 
 #define SET_ARGS(job, args)	set_args(job, args, sizeof(args) / sizeof((args)[0]))
 
+/* Devices are lent where the policy says so. One that cannot be read lends nothing; the daemons say what is wrong with it. */
+static void
+set_usb(void)
+{
+	static struct policy policy;
+	char err[KEYFILE_ERR];
+	size_t len = 0;
+
+	if (geteuid() != 0 || policy_load(&policy, self.policy, 0, err) < 0 || !policy.usb)
+		return;
+	for (const char *item = NULL; (item = keyfile_list_next(&policy.usb_classes, item)) != NULL && len < sizeof(self.usb_arg);)
+		len += (size_t)snprintf(self.usb_arg + len, sizeof(self.usb_arg) - len, "%s%s", len > 0 ? " " : "", item);
+	if (self.pool_count > 0)
+		snprintf(self.pool_arg, sizeof(self.pool_arg), "%u %u %u", self.pool_first, self.pool_count, self.pool_gid);
+	make_dir(self.priv_state, 0, self.operator_gid, 02750);
+	form(self.priv_state, "%s/privhelper", self.run);
+	make_dir(self.priv_state, 0, 0, 0700);
+}
+
 /* The introduce socket is for the two daemons: owner one, group the other. Operators have the other two. */
 static void
 set_jobs(void)
 {
 	const char *const priv[] = { "-r", self.run, "-s", self.state, "-N", self.net_arg, "-W", self.work_arg };
+	const char *const lend[] = { "-r", self.run, "-s", self.state, "-u", self.usb_arg, "-P", self.pool_arg, "-N", self.net_arg,
+		"-W", self.work_arg };
 	const char *const net[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.net_state };
 	const char *const work[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.work_state,
 		"-P", self.pool, "-w", self.workerd };
@@ -246,9 +270,14 @@ set_jobs(void)
 	snprintf(self.work_arg, sizeof(self.work_arg), "%u", self.work_uid);
 	job[PRIVHELPER].uid = geteuid();
 	job[PRIVHELPER].caps[0] = CAP_NET_ADMIN;
-	job[PRIVHELPER].ncaps = 1;
+	job[PRIVHELPER].caps[1] = CAP_MKNOD;	/* the nodes of devices that are lent */
+	job[PRIVHELPER].caps[2] = CAP_CHOWN;
+	job[PRIVHELPER].ncaps = self.usb_arg[0] != '\0' ? 3 : 1;
 	job[PRIVHELPER].listener = make_listener("introduce.sock", self.net_uid, self.work_uid, 0660);
-	SET_ARGS(&job[PRIVHELPER], priv);
+	if (self.usb_arg[0] != '\0')
+		SET_ARGS(&job[PRIVHELPER], lend);
+	else
+		SET_ARGS(&job[PRIVHELPER], priv);
 	job[CONNECTD].uid = self.net_uid;
 	job[CONNECTD].listener = make_listener("connectd.sock", 0, self.operator_gid, 0660);
 	SET_ARGS(&job[CONNECTD], net);
@@ -379,6 +408,7 @@ main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &stop, NULL);
 	set_up();
 	find_programs();
+	set_usb();
 	set_jobs();
 	r = rf_cgroup_find(&self.cgroup, self.work_uid);
 	if (r < 0)

@@ -22,6 +22,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "privhelper/rules.h"
+#include "privhelper/usb.h"
 #include "proto/ipc/priv.h"
 
 #define PAIR_BUFFER	(1 << 20)	/* bytes; the kernel books twice that */
@@ -47,6 +48,8 @@ drop_peer(struct introducer *in, struct peer *peer)
 	if (peer->side == SIDE_EITHER || in->live[peer->side] != peer)
 		return;
 	in->live[peer->side] = NULL;
+	if (peer->side == SIDE_WORKERD && in->usb != NULL)
+		usb_asker_gone(in->usb);
 	other = in->live[OTHER(peer->side)];
 	/* A send that fails needs no answer here: that channel is about to end, too. */
 	if (other != NULL)
@@ -136,16 +139,22 @@ introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return 0;
 	}
 	/* The newest connection is the side; an older one is a process on its way out. */
-	if (in->live[side] != NULL)
+	if (in->live[side] != NULL) {
 		ipc_chan_done(&in->live[side]->chan);
+		if (side == SIDE_WORKERD && in->usb != NULL)
+			usb_asker_gone(in->usb);
+	}
 	in->live[side] = peer;
 	peer->side = side;
 	peer->pair = hello.have_work;
 	chan->conf = &in->conf[side];
 	log_info("%s is here, pid %d", names[side], chan->peer.pid);
 	/* If it is gone again, the loop will tell. */
-	if (ipc_send_hello(chan, IPC_ROLE_PRIVHELPER, 0) == 0)
-		make_pair(in, side);
+	if (ipc_send_hello(chan, IPC_ROLE_PRIVHELPER, 0) < 0)
+		return 0;
+	if (side == SIDE_WORKERD && in->usb != NULL)
+		usb_asker_here(in->usb);
+	make_pair(in, side);
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/un.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/fdutil.h"
@@ -26,6 +26,7 @@
 
 #define LISTENER	3
 #define SYSFS		"/sys"
+#define DEV		"/dev"
 #define NO_UID		((uint32_t)-1)
 
 static struct introducer self;
@@ -35,16 +36,11 @@ static struct usb usb;
 static void
 check_listener(const char *rundir)
 {
-	struct sockaddr_un sun = { 0 }, want = { 0 };
-	int type = 0, listening = 0, n = snprintf(want.sun_path, sizeof(want.sun_path), "%s/introduce.sock", rundir);
-	socklen_t len = sizeof(sun), tlen = sizeof(type), llen = sizeof(listening);
+	char path[128];
 
 	if (fd_listen_fds() != 1)
 		fatal("no listener was handed over (LISTEN_FDS=1): start edgeward-introduce.socket");
-	if (getsockopt(LISTENER, SOL_SOCKET, SO_TYPE, &type, &tlen) < 0 || type != SOCK_SEQPACKET ||
-	    getsockopt(LISTENER, SOL_SOCKET, SO_ACCEPTCONN, &listening, &llen) < 0 || listening == 0 ||
-	    getsockname(LISTENER, (struct sockaddr *)&sun, &len) < 0 || sun.sun_family != AF_UNIX ||
-	    n >= (int)sizeof(want.sun_path) || strncmp(sun.sun_path, want.sun_path, sizeof(sun.sun_path)) != 0)
+	if (snprintf(path, sizeof(path), "%s/introduce.sock", rundir) >= (int)sizeof(path) || !fd_is_listener(LISTENER, SOCK_SEQPACKET, path))
 		fatal("descriptor 3 is not the listener of %s/introduce.sock", rundir);
 	if (close_range(LISTENER + 1, ~0u, 0) < 0 || fd_set_nonblock(LISTENER) < 0)
 		fatal("descriptors: %s", strerror(errno));
@@ -57,8 +53,9 @@ on_signal(int signo, void *ctx)
 }
 
 static void
-serve(uid_t net_uid, uid_t work_uid, const char *sysroot, bool lend_usb)
+serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 {
+	bool lend_usb = conf->classes != NULL;
 	struct loop *loop;
 	struct notify notify;
 	sigset_t mask;
@@ -71,8 +68,9 @@ serve(uid_t net_uid, uid_t work_uid, const char *sysroot, bool lend_usb)
 	r = r < 0 ? r : notify_init(&notify, loop);
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
 	self.usb = lend_usb ? &usb : NULL;
-	r = r < 0 ? r : sandbox_narrow(sysroot);
-	r = r < 0 ? r : lend_usb ? /* the thread loads it for both */ usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
+	r = r < 0 ? r : sandbox_narrow(conf);
+	/* The thread loads the filter for both. */
+	r = r < 0 ? r : lend_usb ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
@@ -89,19 +87,20 @@ int
 main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *rundir = "/run/edgeward", *statedir = "/var/lib/edgeward", *classes = NULL;
+	struct usb_conf conf = { .rundir = "/run/edgeward", .statedir = "/var/lib/edgeward", .sysroot = SYSFS, .devroot = DEV };
 	uint32_t net_uid = NO_UID, work_uid = NO_UID;
 	enum log_level level = LOG_LEVEL_INFO;
 	int opt, r = 0;
 
-	while (r == 0 && (opt = getopt_long(argc, argv, "N:W:hr:s:u:vV", longs, NULL)) != -1) {
+	while (r == 0 && (opt = getopt_long(argc, argv, "N:P:W:hr:s:u:vV", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'N': r = parse_u32(optarg, 0, NO_UID - 1, &net_uid); break;
 		case 'W': r = parse_u32(optarg, 0, NO_UID - 1, &work_uid); break;
+		case 'P': r = optarg[0] != '\0' ? pool_parse(optarg, strlen(optarg), &conf.pool) : 0; break;
 		case 'h': return fputs(help, stdout) < 0;
-		case 'r': rundir = optarg; break;
-		case 's': statedir = optarg; break;
-		case 'u': classes = optarg; break;
+		case 'r': conf.rundir = optarg; break;
+		case 's': conf.statedir = optarg; break;
+		case 'u': conf.classes = optarg[0] != '\0' ? optarg : NULL; break;
 		case 'v': level = LOG_LEVEL_DEBUG; break;
 		case 'V': return puts("privhelper " EDGEWARD_VERSION) < 0;
 		default: r = -EINVAL;
@@ -114,10 +113,12 @@ main(int argc, char **argv)
 	log_init("privhelper", level);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */
-	check_listener(rundir);
-	r = classes != NULL ? usb_open(&usb, rundir, statedir, SYSFS, classes) : 0;
+	check_listener(conf.rundir);
+	if (conf.pool.count == 0)	/* then workloads run as workerd does */
+		conf.pool = (struct pool){ work_uid, 1, work_uid };
+	r = conf.classes != NULL ? usb_open(&usb, &conf) : 0;
 	if (r < 0)
 		fatal("cannot start: %s", r == -EINVAL ? "-u: USB classes, such as \"ff 07 08\"" : strerror(-r));
-	serve(net_uid, work_uid, SYSFS, classes != NULL);
+	serve(net_uid, work_uid, &conf);
 	return 0;
 }

@@ -26,6 +26,8 @@ static const struct ipc_rule priv_rules_workerd[] = {
 	    .max = sizeof(struct priv_usb_attach), .handler = op_usb_attach },
 	{ .type = PRIV_REQ_USB_DETACH, .states = IPC_ST_OPEN, .min = sizeof(struct priv_usb_detach),
 	    .max = sizeof(struct priv_usb_detach), .handler = op_usb_detach },
+	{ .type = PRIV_REQ_USB_GRANT, .states = IPC_ST_OPEN, .min = sizeof(struct priv_usb_grant),
+	    .max = sizeof(struct priv_usb_grant), .handler = op_usb_grant },
 };
 
 const struct priv_table priv_tables[TABLES] = {

@@ -4,10 +4,14 @@
  * Who calls: main(), once; auth.c's thread for the filter, which covers the whole process. What is trusted: the unit, which started
  * us as root with a listener. On error: main() ends the process; it never serves half confined.
  *
- * One capability stays: CAP_NET_ADMIN, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers
- * of the default size (208 KiB) the work channel holds three records of 64 KiB and would stall at every turn. The
- * filter leaves that capability nothing else to work on: no socket() of any family, no ioctl, setsockopt for two
- * options only. The USB verbs need none: what they write in sysfs belongs to root, and those files are all that Landlock leaves. Where it is missing (an ordinary user, a container) nothing is kept and records shrink.
+ * CAP_NET_ADMIN stays, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers of the default size (208 KiB)
+ * the work channel holds three records of 64 KiB and would stall at every turn. The filter leaves that capability nothing else to
+ * work on: no socket() of any family, no ioctl, setsockopt for two options only. Where it is missing (an ordinary user, a
+ * container) nothing is kept and records shrink.
+ *
+ * Where USB devices are lent two more stay, both for the nodes in /dev/edgeward: CAP_MKNOD makes them, CAP_CHOWN gives them to a
+ * runner. Landlock allows that in that one directory, and to open none of them; what else the verbs write is sysfs of vhci_hcd,
+ * which belongs to root.
  */
 #include "privhelper/sandbox.h"
 
@@ -32,28 +36,34 @@ static const struct sandbox_rule priv_rules[] = {
 	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, TYPE_MASK, SOCK_STREAM) } },
 	/* sysfs; nothing is made */
 	{ SCMP_SYS(openat), 1, { SANDBOX_MASK(2, O_CREAT | O_TRUNC, 0) } },
+	/* nodes for workloads: made, given away, removed */
+	{ .nr = SCMP_SYS(mknodat) }, { .nr = SCMP_SYS(fchownat) }, { .nr = SCMP_SYS(mkdirat) }, { .nr = SCMP_SYS(unlinkat) },
+	{ .nr = SCMP_SYS(getdents64) }, { .nr = SCMP_SYS(readlinkat) },
 	/* the ledger, by row; the audit record, until it is on disk, and what was not whole cut off */
 	{ .nr = SCMP_SYS(pwrite64) }, { .nr = SCMP_SYS(fdatasync) }, { .nr = SCMP_SYS(ftruncate) },
 };
 
 int
-sandbox_narrow(const char *sysroot)
+sandbox_narrow(const struct usb_conf *conf)
 {
-	static const cap_value_t keep[] = { CAP_NET_ADMIN };
-	char hcds[VHCI_CONTROLLERS][96];
-	struct sandbox_path paths[VHCI_CONTROLLERS];
-	int r = drop_to_caps(keep, 1);
+	static const cap_value_t keep[] = { CAP_NET_ADMIN, CAP_MKNOD, CAP_CHOWN };
+	char hcds[VHCI_CONTROLLERS][96], nodes[96];
+	struct sandbox_path paths[VHCI_CONTROLLERS + 1];
+	size_t n = 0;
+	int r = drop_to_caps(keep, conf->classes != NULL ? 3 : 1);
 
 	/* Nobody of the same uid looks into it, and no core of it is written. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return -errno;
 	if (r == -EPERM)
 		r = drop_to_caps(NULL, 0);
-	for (unsigned i = 0; i < VHCI_CONTROLLERS; i++) {
-		snprintf(hcds[i], sizeof(hcds[i]), "%s/devices/platform/vhci_hcd.%u", sysroot, i);
-		paths[i] = (struct sandbox_path){ hcds[i], SANDBOX_READ | SANDBOX_WRITE };
+	for (; n < VHCI_CONTROLLERS; n++) {
+		snprintf(hcds[n], sizeof(hcds[n]), "%s/devices/platform/vhci_hcd.%zu", conf->sysroot, n);
+		paths[n] = (struct sandbox_path){ hcds[n], SANDBOX_READ | SANDBOX_WRITE };
 	}
-	r = r < 0 ? r : sandbox_landlock(paths, VHCI_CONTROLLERS);
+	snprintf(nodes, sizeof(nodes), "%s/" USBGRANT_DIR, conf->devroot);
+	paths[n++] = (struct sandbox_path){ nodes, SANDBOX_MKNOD };
+	r = r < 0 ? r : sandbox_landlock(paths, n);
 	if (r == 0)
 		log_warn("this kernel has no Landlock: files are protected by the unit's mounts only");
 	return r < 0 ? r : 0;

@@ -2,8 +2,10 @@
 #ifndef EDGEWARD_PRIVHELPER_SANDBOX_H
 #define EDGEWARD_PRIVHELPER_SANDBOX_H
 
-/* Capabilities, and Landlock: nothing can be opened afterwards but what vhci_hcd has below sysroot. 0 or -errno. */
-int sandbox_narrow(const char *sysroot);
+#include "privhelper/usb.h"
+
+/* Capabilities, and Landlock: nothing can be opened afterwards but what vhci_hcd has in sysfs and the nodes lent. 0 or -errno. */
+int sandbox_narrow(const struct usb_conf *conf);
 
 /* The system call filter, of the calling thread. 0 or -errno. */
 int sandbox_filter(void);

@@ -2,12 +2,12 @@
 #ifndef EDGEWARD_PRIVHELPER_USAGE_H
 #define EDGEWARD_PRIVHELPER_USAGE_H
 
-#define USAGE	"usage: privhelper [-hvV] [-r rundir] [-s statedir] [-u usb-classes] -N uid-of-connectd -W uid-of-workerd\n"
+#define USAGE	"usage: privhelper [-hvV] [-r rundir] [-s statedir] [-u usb-classes] [-P pool] -N uid-of-connectd -W uid-of-workerd\n"
 
 static const char help[] = USAGE
     "\n"
     "privhelper is the part of Edgeward that runs as root. It introduces connectd and workerd to each other, attaches USB\n"
-    "devices for workerd, and reads no configuration. The service manager starts it (edgeward-privhelper.service, or run-foreground), with the listener of\n"
+    "devices for workerd and lends workloads their nodes. It reads no configuration. The service manager starts it (edgeward-privhelper.service, or run-foreground), with the listener of\n"
     "introduce.sock as descriptor 3; by hand it does nothing useful.\n"
     "\n"
     "  -N UID    numeric uid of connectd; any other but the next is turned away\n"
@@ -15,6 +15,7 @@ static const char help[] = USAGE
     "  -r DIR    where introduce.sock is; default /run/edgeward\n"
     "  -s DIR    state; default /var/lib/edgeward: the audit record is in privhelper/ below it\n"
     "  -u LIST   interface classes a USB device may have, such as \"ff 07 08\"; without it none is attached\n"
+    "  -P POOL   runner ids, as in /etc/edgeward/pool: first uid, count, gid; workloads under these may be lent devices\n"
     "  -v        log for developers, too\n"
     "  -V        print the version;  -h, --help  this text\n"
     "\n"

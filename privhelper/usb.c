@@ -13,10 +13,8 @@
 #include "privhelper/usb.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
@@ -24,14 +22,23 @@
 #include "proto/ipc/priv.h"
 
 #define AUDIT_MAX	(4u << 20)	/* bytes; then a new file is begun at the next start */
-#define MARK_MIN	512		/* usual tools hold such sockets at numbers below 10 */
-#define MARK_RANGE	448u
 #define TURN_MS		200		/* how often the status is read while something is under way */
 #define SETTLE_MS	30000
 #define PACE_MS		250		/* one attach in this time, after the first PACE_BURST */
 #define PACE_BURST	64
 
 static struct vhci_port ports[VHCI_PORTS];
+
+struct attaching {
+	struct usb *usb;
+	struct usb_slot *slot;
+};
+
+static unsigned
+row_of(const struct usb *u, const struct usb_slot *s)
+{
+	return (unsigned)(s - u->ledger.slots);
+}
 
 static void
 keep(struct usb *u, const struct usb_slot *s)
@@ -43,18 +50,30 @@ keep(struct usb *u, const struct usb_slot *s)
 static void
 set_free(struct usb *u, struct usb_slot *s)
 {
+	usbgrant_take(&u->grants, row_of(u, s));
 	s->state = USB_FREE;
 	keep(u, s);
 }
 
+void
+usb_asker_here(const struct usb *u)
+{
+	struct priv_state st = { .flags = u->ready && u->permitted && u->hcd.n > 0 ? PRIV_STATE_USB : 0, .audit_seq = u->audit.head.seq };
+
+	memcpy(st.audit_head, u->audit.head.digest, st.audit_seq != 0 ? AUDIT_HEX : 0);
+	if (*u->asker != NULL)
+		ipc_send(&(*u->asker)->chan, PRIV_EV_STATE, &st, sizeof(st));
+}
+
 /* A macro, so that the format is checked where it stands. 0, or -EIO: it is not on record. */
-#define RECORD(u, ...)	check_record(u, audit_append(&(u)->audit, __VA_ARGS__))
+#define RECORD(u, ...)	recorded(u, audit_append(&(u)->audit, __VA_ARGS__))
 
 static int
-check_record(const struct usb *u, int r)
+recorded(const struct usb *u, int r)
 {
 	if (r < 0)
 		log_error("what was done cannot be recorded: %s", strerror(-r));
+	usb_asker_here(u);
 	return r < 0 ? -EIO : 0;
 }
 
@@ -70,8 +89,10 @@ tell(const struct usb *u, const struct usb_slot *s, struct priv_usb_device *what
 static void
 give_up(struct usb *u, struct usb_slot *s, struct priv_usb_device *what, bool detach, const char *why)
 {
-	int r = detach ? hcd_detach(&u->hcd, s->port) : 0;
+	int r;
 
+	usbgrant_take(&u->grants, row_of(u, s));	/* first: the numbers of its nodes are not for the next device's owner */
+	r = detach ? hcd_detach(&u->hcd, s->port) : 0;
 	RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
 	    r < 0 ? strerrorname_np(-r) : "ok");
 	if (what != NULL)
@@ -85,7 +106,7 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 {
 	const struct vhci_port *p = NULL;
 	struct priv_usb_device what = { .outcome = PRIV_USB_GONE, .refused_class = USBDESC_NONE };
-	struct auth_job job = { .slot = (uint32_t)(s - u->ledger.slots), .what = { .refused_class = USBDESC_NONE } };
+	struct usbauth_job job = { .slot = row_of(u, s), .what = { .refused_class = USBDESC_NONE } };
 	int ours = usbledger_is_ours(s, ports, nports, &p);
 	bool late = !monotime_before(monotime_now(), s->until);
 
@@ -94,6 +115,9 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 			give_up(u, s, NULL, true, "stale");
 		else if (ours == 0 || late)
 			set_free(u, s);
+	} else if (s->state == USB_THERE) {
+		if (ours == 0)
+			give_up(u, s, &what, false, "gone");
 	} else if (late && ours != 0) {
 		what.outcome = PRIV_USB_TIMEOUT;
 		hcd_detach(&u->hcd, s->port);
@@ -104,7 +128,7 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 		give_up(u, s, &what, false, "gone");
 	} else if (s->state == USB_WAITING && ours == 1 && !u->asked) {
 		job.at = *p;
-		if (auth_ask(&u->auth, &job) < 0)
+		if (usbauth_ask(&u->auth, &job) < 0)
 			fatal("cannot ask the thread: %s", strerror(errno));
 		s->state = USB_ASKED;
 		u->asked = true;
@@ -122,9 +146,9 @@ on_timer(struct loop_timer *timer)
 	if (r < 0)	/* rmmod, or a kernel that writes it otherwise */
 		fatal("cannot read the status of vhci_hcd: %s", strerror(-r));
 	for (struct usb_slot *s = u->ledger.slots; s < u->ledger.slots + USBLEDGER_SLOTS; s++) {
-		if (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_STALE)
+		if (s->state != USB_FREE)
 			advance(u, s, n);
-		more = more || s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_STALE;
+		more = more || s->state != USB_FREE;
 	}
 	if (more)
 		loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
@@ -134,7 +158,7 @@ static void
 on_answer(struct loop_io *io, uint32_t events)
 {
 	struct usb *u = io->ctx;
-	struct auth_job job;
+	struct usbauth_job job;
 	struct usb_slot *s;
 
 	if (read(io->fd, &job, sizeof(job)) != sizeof(job))
@@ -155,35 +179,23 @@ on_answer(struct loop_io *io, uint32_t events)
 	}
 }
 
-/* A free port of the hub that this speed needs. One that another program takes in between is EBUSY, and the next is tried. */
-static int
-attach_port(struct usb *u, struct usb_slot *s, int sock, uint32_t speed, size_t n, struct priv_usb_attached *ans)
+/* The row is on disk before the port is asked for. */
+static void
+before_attach(uint32_t port, void *ctx)
 {
-	enum vhci_hub hub;
-	int r = vhci_hub_of(speed, &hub, &speed) < 0 ? -EINVAL : -EBUSY;
+	struct attaching *a = ctx;
 
-	for (size_t i = 0; i < n && r != -EINVAL; i++) {
-		bool try = ports[i].hub == hub && ports[i].state == VHCI_FREE && r == -EBUSY;
-
-		ans->ports += ports[i].hub == hub;
-		ans->used += try || (ports[i].hub == hub && ports[i].state != VHCI_FREE);
-		if (!try)
-			continue;
-		ans->port = s->port = ports[i].port;
-		s->state = USB_WAITING;
-		keep(u, s);
-		r = hcd_attach(&u->hcd, s->port, sock, s->devid, speed);
-	}
-	return r;
+	a->slot->port = port;
+	a->slot->state = USB_WAITING;
+	keep(a->usb, a->slot);
 }
 
 static int
 attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attached *ans, int *ret_end)
 {
 	struct usb_slot *s;
-	uint32_t mark;
 	size_t n = 0;
-	int ends[2], sock, r;
+	int ends[2], r;
 
 	if (!u->permitted || u->hcd.n == 0)
 		return u->permitted ? -ENODEV : -EPERM;
@@ -192,16 +204,12 @@ attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attache
 	s = r < 0 ? NULL : usbledger_take(&u->ledger, ports, n);
 	if (s == NULL)
 		return r < 0 ? r : -ENOSPC;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-		return -errno;
-	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark))
-		fatal("no random numbers: %s", strerror(errno));
-	sock = fcntl(ends[0], F_DUPFD_CLOEXEC, MARK_MIN + (int)(mark % MARK_RANGE));
-	*s = (struct usb_slot){ .devid = req->devid, .mark = (uint32_t)sock, .until = monotime_add_ms(monotime_now(), SETTLE_MS) };
-	r = sock < 0 ? -errno : attach_port(u, s, sock, req->speed, n, ans);
+	r = usbledger_socket(ends);
+	if (r < 0)
+		return r;
+	*s = (struct usb_slot){ .devid = req->devid, .mark = (uint32_t)ends[0], .until = monotime_add_ms(monotime_now(), SETTLE_MS) };
+	r = hcd_attach_free(&u->hcd, ports, n, ends[0], req, before_attach, &(struct attaching){ u, s }, ans);
 	close(ends[0]);		/* the kernel has a reference of its own */
-	if (sock >= 0)
-		close(sock);
 	if (r < 0) {
 		close(ends[1]);
 		set_free(u, s);
@@ -210,20 +218,6 @@ attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attache
 	*ret_end = ends[1];
 	loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
 	return 0;
-}
-
-/* A peer that asks without end fills no disk with records of it. */
-static bool
-too_fast(struct usb *u)
-{
-	monotime_t now = monotime_now();
-
-	if (monotime_before(u->next, monotime_add_ms(now, -PACE_MS * PACE_BURST)))
-		u->next = monotime_add_ms(now, -PACE_MS * PACE_BURST);
-	if (monotime_before(now, u->next))
-		return true;
-	u->next = monotime_add_ms(u->next, PACE_MS);
-	return false;
 }
 
 int
@@ -239,7 +233,8 @@ op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!priv_usb_attach_ok(&req))
 		return -EPROTO;
-	r = u == NULL || !u->ready ? -EIO : too_fast(u) ? -EAGAIN : 1;
+	/* A peer that asks without end fills no disk with records of it. */
+	r = u == NULL || !u->ready ? -EIO : !pace_take(&u->pace, PACE_MS, PACE_BURST) ? -EAGAIN : 1;
 	if (r == 1) {
 		r = attach(u, &req, &ans, &end);
 		if (RECORD(u, "workerd pid=%d uid=%u usb-attach devid=%08x speed=%u port=%u result=%s", chan->peer.pid,
@@ -266,6 +261,7 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EPROTO;
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	if (s != NULL) {
+		usbgrant_take(&u->grants, row_of(u, s));
 		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
 		if (r == 0 && usbledger_is_ours(s, ports, n, NULL) != 0)
 			r = hcd_detach(&u->hcd, req.port);
@@ -278,31 +274,66 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 int
-usb_open(struct usb *u, const char *rundir, const char *statedir, const char *sysroot, const char *classes)
+op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	_cleanup_close_ int run = fd_open_own_dir(rundir, "privhelper", 0700), state = fd_open_own_dir(statedir, "privhelper", 0750);
-	int fd = -1, r;
+	struct usb *u = ((struct introducer *)ctx)->usb;
+	struct priv_usb_granted ans = { 0 };
+	const struct vhci_port *at = NULL;
+	struct priv_usb_grant req;
+	struct usb_slot *s;
+	size_t n = 0;
+	int dev, r = -ENODEV;
 
-	*u = (struct usb){ .permitted = classes != NULL };
-	r = usbdesc_classes_parse(classes != NULL ? classes : "", &u->set);
-	r = r < 0 ? r : hcd_open(&u->hcd, sysroot);
+	memcpy(&req, msg->data, sizeof(req));
+	if (!priv_usb_grant_ok(&req))
+		return -EPROTO;
+	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
+	if (s != NULL && s->state == USB_THERE && vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) == 0 &&
+	    usbledger_is_ours(s, ports, n, &at) == 1 && (dev = hcd_open_device(&u->hcd, at)) >= 0) {
+		r = usbgrant_give(&u->grants, row_of(u, s), dev, req.slot, &ans);
+		close(dev);
+		if (r != 0)
+			RECORD(u, "workerd pid=%d uid=%u usb-grant port=%u slot=%u nodes=%u result=%s", chan->peer.pid, chan->peer.uid,
+			    req.port, req.slot, ans.n, r < 0 ? strerrorname_np(-r) : "ok");
+	}
+	return ipc_answer(chan, &msg->hdr, r < 0 ? r : 0, &ans, sizeof(ans));
+}
+
+void
+usb_asker_gone(struct usb *u)
+{
+	for (unsigned i = 0; i < USBLEDGER_SLOTS; i++)
+		usbgrant_take(&u->grants, i);
+	usbledger_abandon(&u->ledger, monotime_add_ms(monotime_now(), SETTLE_MS));
+	loop_timer_set_ms(u->loop, &u->timer, 0);
+}
+
+int
+usb_open(struct usb *u, const struct usb_conf *conf)
+{
+	_cleanup_close_ int run = fd_open_own_dir(conf->rundir, "privhelper", 0700), state = fd_open_own_dir(conf->statedir, "privhelper", 0750);
+	int r;
+
+	*u = (struct usb){ .permitted = conf->classes != NULL };
+	r = usbdesc_classes_parse(conf->classes != NULL ? conf->classes : "", &u->set);
+	r = r < 0 ? r : hcd_open(&u->hcd, conf->sysroot);
 	if (r < 0)
 		return r;
 	r = run < 0 ? run : state < 0 ? state : audit_open(state, "audit", AUDIT_MAX, &u->audit);
-	if (r == 0) {
-		fd = openat(run, "usb", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-		r = fd < 0 ? -errno : usbledger_load(&u->ledger, fd, monotime_add_ms(monotime_now(), SETTLE_MS));
-	}
+	r = r < 0 ? r : usbledger_open(&u->ledger, run, "usb", monotime_add_ms(monotime_now(), SETTLE_MS));
 	if (r < 0)
-		log_warn("ledger in %s/privhelper, audit record in %s/privhelper: %s; no devices are lent", rundir, statedir, strerror(-r));
+		log_warn("ledger in %s/privhelper, audit record in %s/privhelper: %s; no devices are lent", conf->rundir, conf->statedir, strerror(-r));
 	u->ready = r >= 0;
+	usbgrant_open(&u->grants, conf->devroot, &conf->pool);
+	if (u->grants.dir < 0)
+		log_warn("%s/" USBGRANT_DIR ": %s; no workload sees a device", conf->devroot, strerror(-u->grants.problem));
 	return 0;
 }
 
 int
 usb_start(struct usb *u, struct loop *loop, struct peer *const *asker, int (*narrow)(void))
 {
-	int r = auth_start(&u->auth, &u->hcd, &u->set, narrow);
+	int r = usbauth_start(&u->auth, &u->hcd, &u->set, narrow);
 
 	u->loop = loop;
 	u->asker = asker;

@@ -1,11 +1,13 @@
-/* The USB verbs: attach a device that speaks USB/IP on a socket made here, detach it, and the ledger of what is attached. */
+/* The USB verbs: attach a device that speaks USB/IP on a socket made here, lend its nodes, detach it; and the ledger of what is attached. */
 #ifndef EDGEWARD_PRIVHELPER_USB_H
 #define EDGEWARD_PRIVHELPER_USB_H
 
 #include "common/audit.h"
 #include "common/loop.h"
+#include "common/pace.h"
+#include "common/usbauth.h"
+#include "common/usbgrant.h"
 #include "common/usbledger.h"
-#include "privhelper/auth.h"
 #include "privhelper/introduce.h"
 
 struct usb {
@@ -13,29 +15,41 @@ struct usb {
 	struct loop_timer timer;
 	struct loop_io answers;
 	struct hcd hcd;
-	struct auth auth;
+	struct usbauth auth;
 	struct usbdesc_classes set;
 	bool permitted;			/* policy: usb = yes */
 	bool asked;			/* the thread has a job */
 	bool ready;			/* ledger and audit are there: without them no verb is possible */
 	struct usbledger ledger;
 	struct audit audit;
-	monotime_t next;		/* pace of verbs */
+	struct usbgrants grants;
+	struct pace pace;		/* of verbs */
 	struct peer *const *asker;	/* workerd's place, NULL while it is away */
 };
 
+struct usb_conf {
+	const char *rundir, *statedir;
+	const char *sysroot, *devroot;	/* "/sys", "/dev" */
+	const char *classes;		/* see usbdesc.h; NULL: no device is attached */
+	struct pool pool;		/* who may be lent nodes */
+};
+
 /*
- * At start, while files can still be opened. classes: see usbdesc.h; NULL: no device is attached. What an earlier privhelper
- * left attached is detached from the loop. A directory that is not there, or not root's alone, costs the verbs, not the
- * introduction. -errno: anything else.
+ * At start, while files can still be opened. What an earlier privhelper left attached is detached from the loop, the nodes it had
+ * lent are removed here. A directory that is not there, or not root's alone, costs the verbs, not the introduction. -errno: anything else.
  */
-int usb_open(struct usb *usb, const char *rundir, const char *statedir, const char *sysroot, const char *classes);
+int usb_open(struct usb *usb, const struct usb_conf *conf);
 
 /* When capabilities are gone: starts the thread, and the loop's part. */
 int usb_start(struct usb *usb, struct loop *loop, struct peer *const *asker, int (*narrow)(void));
 
+/* workerd has come, or has gone: what was attached for it is let go. */
+void usb_asker_here(const struct usb *usb);
+void usb_asker_gone(struct usb *usb);
+
 /* Handlers of rules.c. */
 int op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+int op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 
 #endif

@@ -20,9 +20,18 @@ enum priv_type {
 	 * often, -EIO it cannot be recorded.
 	 */
 	PRIV_ANS_USB_ATTACH = 0x0111,
-	PRIV_EV_USB_DEVICE = 0x0112,	/* privhelper -> workerd: struct priv_usb_device, once for each attachment */
+	PRIV_EV_USB_DEVICE = 0x0112,	/* privhelper -> workerd: struct priv_usb_device, when its fate is known, and GONE when a device that was there ends by
+					 * itself: its port is free and its nodes are removed */
 	PRIV_REQ_USB_DETACH = 0x0114,	/* workerd -> privhelper: struct priv_usb_detach; status 0 also when it was gone */
 	PRIV_ANS_USB_DETACH = 0x0115,	/* empty */
+	/*
+	 * Gives the device nodes of an attached device to the workloads of one runner id, below /dev/edgeward/SLOT; again, to follow what
+	 * drivers do. Answer: struct priv_usb_granted. -ENODEV no such device (any more), -EDOM no such runner id, -errno of making nodes.
+	 */
+	PRIV_REQ_USB_GRANT = 0x0116,	/* workerd -> privhelper: struct priv_usb_grant */
+	PRIV_ANS_USB_GRANT = 0x0117,
+
+	PRIV_EV_STATE = 0x0118,		/* privhelper -> workerd: struct priv_state; after HELLO and whenever it has changed */
 };
 
 struct priv_peer {
@@ -70,7 +79,42 @@ struct priv_usb_detach {
 };
 static_assert(sizeof(struct priv_usb_detach) == 8, "wire size");
 
+struct priv_usb_grant {
+	uint32_t port;
+	uint32_t slot;			/* runner id = first of the pool + slot */
+};
+static_assert(sizeof(struct priv_usb_grant) == 8, "wire size");
+
+#define PRIV_USB_NODES	8u
+
+struct priv_usb_node {
+	char name[40];			/* below /dev/edgeward/SLOT: "sda", "ttyUSB0", "bus/usb/001/002" */
+	char subsystem[16];		/* usb, tty, hidraw, block, usbmisc */
+};
+
+struct priv_usb_granted {
+	uint32_t n;
+	uint32_t reserved;
+	struct priv_usb_node nodes[PRIV_USB_NODES];
+};
+static_assert(sizeof(struct priv_usb_granted) == 456, "wire size");
+
+#define PRIV_STATE_USB	0x1u	/* USB devices are attached: privhelper was given classes, and its ledger and record are there */
+
+struct priv_state {
+	uint32_t flags;			/* PRIV_STATE_* */
+	uint32_t reserved;
+	uint64_t audit_seq;		/* of the last line of the audit record; 0 = no line yet, or no record is kept */
+	char audit_head[72];		/* its digest, in hexadecimal; "" with audit_seq 0 */
+};
+static_assert(sizeof(struct priv_state) == 88, "wire size");
+
 bool priv_usb_attach_ok(const struct priv_usb_attach *req);
 bool priv_usb_detach_ok(const struct priv_usb_detach *req);
+bool priv_usb_grant_ok(const struct priv_usb_grant *req);
+
+/* What comes from privhelper is checked too: strings terminated, numbers in range. */
+bool priv_usb_granted_ok(const struct priv_usb_granted *granted);
+bool priv_state_ok(const struct priv_state *state);
 
 #endif

@@ -10,7 +10,9 @@ INCLUDES = {
         "notify",     # READY=1
         "parse",      # its two numbers on the command line
         "audit",      # the record of its verbs
-        "hcd", "vhci", "usbdesc", "usbledger")]],     # USB
+        "pool",       # a number range on the command line
+        "pace",
+        "hcd", "vhci", "usbauth", "usbdesc", "usbgrant", "usbledger")]],     # USB
     # Root's one-shot: its parsers are the pure ones of proto/release; common/ipc and the records of the daemons are not among them.
     "privupgrade": ["privupgrade/", "proto/release/", *[f"common/{n}.h" for n in ("log", "cleanup", "fdutil", "monotime", "parse", "runprog")]],
     # Root's one-shot: one key of edgeward.conf, which is root's.
@@ -91,9 +93,8 @@ FORBIDDEN = [
 FORBIDDEN_PRIVHELPER = [
     (r"(?<!f)\b(chown|lchown|chmod|setxattr|utimes|mount|unlink|rename)\s*\(", "by descriptor only", []),
     (r"\bexec[lv]\w*\s*\(|\bfork\s*\(", "executes nothing", []),
-    (r"(?<![\w.])open(at2?)?\s*\(", "opens nothing after start", [
-        "privhelper/usb.c",         # at start: ledger and record. After that common/hcd.c alone, in sysfs, by names made of numbers
-    ]),
+    # At start common/ opens ledger, record and /dev/edgeward. After that common/hcd.c and usbgrant.c alone, in sysfs.
+    (r"(?<![\w.])open(at2?)?\s*\(", "opens nothing itself", []),
 ]
 # Library code never logs: the handler that knows the context does, once.
 FORBIDDEN_LIBRARY = [

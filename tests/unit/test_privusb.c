@@ -2,6 +2,7 @@
  * privhelper's USB verbs in this process, on a made-up sysfs: files that say what the kernel would.
  * B112 (the device too many): counts and refusal, a port that another takes in between, no attach without a free port.
  * B115 (ports outlive a crash): the next process detaches what is its own and writes of no other port.
+ * Nodes for workloads: made for the runner alone, followed as drivers come and go, gone with the device or with workerd.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "privhelper/rules.h"
@@ -69,12 +71,15 @@ no_filter(void)
 static void
 begin(const char *classes)
 {
-	char run[96], state[96], sys[96];
+	char run[96], state[96], sys[96], dev[96];
+	struct usb_conf conf = { .rundir = run, .statedir = state, .sysroot = sys, .devroot = dev, .classes = classes,
+		.pool = { geteuid(), 2, getegid() } };
 
 	snprintf(run, sizeof(run), "%s/run", top);
 	snprintf(state, sizeof(state), "%s/state", top);
 	snprintf(sys, sizeof(sys), "%s/sys", top);
-	assert_int_equal(usb_open(&usb, run, state, sys, classes), 0);
+	snprintf(dev, sizeof(dev), "%s/dev", top);
+	assert_int_equal(usb_open(&usb, &conf), 0);
 	loop_before = loop;
 	assert_int_equal(loop_new(&loop), 0);
 	assert_int_equal(usb_start(&usb, loop, &nobody, no_filter), 0);
@@ -94,7 +99,7 @@ static int
 setup(void **state)
 {
 	static const struct ipc_conf conf = { .max_payload = IPC_MAX_PRIV, .queue_max = 4096 };
-	static const char *const dirs[] = { "run", "state", "sys", "sys/bus", "sys/bus/usb", "sys/devices", "sys/devices/platform", HCD,
+	static const char *const dirs[] = { "dev", "run", "state", "sys", "sys/bus", "sys/bus/usb", "sys/devices", "sys/devices/platform", HCD,
 		HCD "/usb1", HCD "/usb2", HCD "/usb1/1-1", HCD "/usb1/1-1/1-1:1.0" };
 	char path[160];
 	int ends[2];
@@ -237,6 +242,142 @@ test_attach(void **state)
 	assert_string_equal(get(HCD "/detach"), "0");
 	assert_int_equal(usb.ledger.slots[0].state, USB_FREE);
 	close(end);
+}
+
+/* As root, for mknod. What the kernel would show of a serial adapter that is also a disk. */
+static void
+show_nodes(void)
+{
+	static const char *const dirs[] = { "ttyUSB0", "ttyUSB0/tty", "ttyUSB0/tty/ttyUSB0", "host0", "host0/block", "host0/block/sda", "net", "net/eth9" };
+	static const char *const links[][2] = { { "", "usb" }, { "/1-1:1.0/ttyUSB0/tty/ttyUSB0", "tty" }, { "/1-1:1.0/host0/block/sda", "block" },
+		{ "/1-1:1.0/net/eth9", "net" } };
+	char path[256], target[64];
+
+	for (size_t i = 0; i < COUNT(dirs); i++) {
+		snprintf(path, sizeof(path), "%s/" HCD "/usb1/1-1/1-1:1.0/%s", top, dirs[i]);
+		assert_int_equal(mkdir(path, 0755), 0);
+	}
+	for (size_t i = 0; i < COUNT(links); i++) {
+		snprintf(path, sizeof(path), "%s/" HCD "/usb1/1-1%s/subsystem", top, links[i][0]);
+		snprintf(target, sizeof(target), "../../class/%s", links[i][1]);
+		assert_int_equal(symlink(target, path), 0);
+	}
+	PUT(HCD "/usb1/1-1/dev", "189:1\n");
+	PUT(HCD "/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0/dev", "188:0\n");
+	PUT(HCD "/usb1/1-1/1-1:1.0/host0/block/sda/dev", "8:0\n");
+	PUT(HCD "/usb1/1-1/1-1:1.0/net/eth9/dev", "1:3\n");
+}
+
+static int
+ask_grant(uint32_t port, uint32_t slot, struct priv_usb_granted *ret)
+{
+	struct priv_usb_grant req = { port, slot };
+	struct ipc_msg msg = { .hdr = { .type = PRIV_REQ_USB_GRANT, .id = 9, .len = sizeof(req) }, .data = (uint8_t *)&req };
+	struct { struct ipc_hdr hdr; struct priv_usb_granted g; } ans;
+	int r = op_usb_grant(&chan, &msg, &in);
+
+	if (r < 0)
+		return r;
+	assert_int_equal(recv(peer, &ans, sizeof(ans), 0), sizeof(ans));
+	assert_int_equal(ans.hdr.type, PRIV_ANS_USB_GRANT);
+	*ret = ans.g;
+	assert_true(priv_usb_granted_ok(ret));
+	return ans.hdr.status;
+}
+
+static void
+attach_disk(int *ret_end)
+{
+	struct priv_usb_attached a;
+
+	assert_int_equal(ask_attach(0x10002, 3, &a, ret_end), 0);
+	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
+	PUT(HCD "/usb1/1-1/busnum", "1\n");
+	PUT(HCD "/usb1/1-1/devnum", "2\n");
+	PUT(HCD "/usb1/1-1/authorized", "0\n");
+	PUT(HCD "/usb1/1-1/bConfigurationValue", "1\n");
+	PUT(HCD "/usb1/1-1/1-1:1.0/authorized", "0\n");
+	show_used(last_mark(), 0x10002);
+}
+
+static mode_t
+node(const char *name, dev_t *ret)
+{
+	struct stat st;
+	char path[160];
+
+	snprintf(path, sizeof(path), "%s/dev/edgeward/%s", top, name);
+	if (lstat(path, &st) < 0)
+		return 0;
+	*ret = st.st_rdev;
+	return st.st_mode;
+}
+
+static void
+test_grant(void **state)
+{
+	struct priv_usb_granted g;
+	char path[256];
+	dev_t dev;
+	int end;
+
+	if (geteuid() != 0)
+		skip();
+	attach_disk(&end);
+	assert_int_equal(ask_grant(0, 1, &g), -ENODEV);	/* not authorized yet: nothing is lent */
+	turn_until(USB_THERE);
+	show_nodes();
+	assert_int_equal(ask_grant(0, 2, &g), -EDOM);	/* the pool has two */
+	assert_int_equal(ask_grant(1, 0, &g), -ENODEV);	/* somebody else's port */
+	assert_int_equal(ask_grant(0, 4096, &g), -EPROTO);
+	assert_int_equal(ask_grant(0, 1, &g), 0);
+	assert_int_equal(g.n, 3);	/* no network interface */
+	assert_int_equal(node("1/bus/usb/001/002", &dev), S_IFCHR | 0600);
+	assert_int_equal(dev, makedev(189, 1));
+	assert_int_equal(node("1/ttyUSB0", &dev), S_IFCHR | 0600);
+	assert_int_equal(node("1/sda", &dev), S_IFBLK | 0600);
+	assert_int_equal(dev, makedev(8, 0));
+	assert_non_null(strstr(get("state/privhelper/audit"), "usb-grant port=0 slot=1 nodes=3 result=ok"));
+	/* The driver went; again, to another runner; then the device ends by itself. */
+	snprintf(path, sizeof(path), "%s/" HCD "/usb1/1-1/1-1:1.0/host0/block/sda/dev", top);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(ask_grant(0, 1, &g), 0);
+	assert_int_equal(g.n, 2);
+	assert_int_equal(node("1/sda", &dev), 0);
+	assert_int_equal(ask_grant(0, 0, &g), 0);
+	assert_int_equal(node("1/ttyUSB0", &dev), 0);
+	assert_int_equal(node("0/ttyUSB0", &dev), S_IFCHR | 0600);
+	PUT(HCD "/status", HEAD "hs  0000 004 000 00000000 000000 0-0\nhs  0001 004 000 00000000 000000 0-0\n"
+	    "ss  0002 004 000 00000000 000000 0-0\n");
+	turn_until(USB_FREE);
+	assert_int_equal(node("0/ttyUSB0", &dev), 0);
+	assert_int_equal(node("0/bus/usb/001", &dev), 0);
+	assert_int_equal(ask_grant(0, 0, &g), -ENODEV);
+	close(end);
+}
+
+/* workerd ends: what it lent is taken back at once, its devices are detached. The same at a start after a crash. */
+static void
+test_grant_ends(void **state)
+{
+	struct priv_usb_granted g;
+	dev_t dev;
+	int end;
+
+	if (geteuid() != 0)
+		skip();
+	attach_disk(&end);
+	turn_until(USB_THERE);
+	show_nodes();
+	assert_int_equal(ask_grant(0, 0, &g), 0);
+	usb_asker_gone(&usb);
+	assert_int_equal(node("0/sda", &dev), 0);
+	turn_until(USB_FREE);
+	assert_string_equal(get(HCD "/detach"), "0");
+	close(end);
+	PUT("dev/edgeward/1/left", "");
+	begin("ff 07 08");
+	assert_int_equal(node("1/left", &dev), 0);
 }
 
 static void
@@ -397,11 +538,13 @@ test_rules(void **state)
 	assert_int_equal(c->n, 1);
 	assert_int_equal(e->n, 1);
 	assert_int_equal(c->rules[0].type, IPC_HELLO);
-	assert_int_equal(w->n, 3);
+	assert_int_equal(w->n, 4);
 	assert_int_equal(w->rules[1].min, sizeof(struct priv_usb_attach));
 	assert_int_equal(w->rules[1].max, sizeof(struct priv_usb_attach));
 	assert_int_equal(w->rules[2].min, sizeof(struct priv_usb_detach));
 	assert_int_equal(w->rules[2].max, sizeof(struct priv_usb_detach));
+	assert_int_equal(w->rules[3].min, sizeof(struct priv_usb_grant));
+	assert_int_equal(w->rules[3].max, sizeof(struct priv_usb_grant));
 	for (size_t i = 1; i < w->n; i++) {
 		assert_int_equal(w->rules[i].states, IPC_ST_OPEN);
 		assert_int_equal(w->rules[i].max_fds, 0);
@@ -412,7 +555,7 @@ int
 main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = { T(test_attach), T(test_keyboard), T(test_already_open), T(test_b112_full), T(test_refusals),
+	const struct CMUnitTest tests[] = { T(test_attach), T(test_grant), T(test_grant_ends), T(test_keyboard), T(test_already_open), T(test_b112_full), T(test_refusals),
 		T(test_pace), T(test_b115_sweep), T(test_b115_foreign), T(test_b88_directory), cmocka_unit_test(test_rules) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

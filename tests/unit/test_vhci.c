@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/usbledger.h"
@@ -96,11 +96,12 @@ static void
 test_b115_ledger(void **state)
 {
 	static struct usbledger l, again;
-	int fd = memfd_create("ledger", MFD_CLOEXEC);
+	char dir[] = "/tmp/edgeward-unit-XXXXXX", path[64];
+	int fd = open(mkdtemp(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct usb_slot *s;
 	size_t n = 0;
 
-	assert_int_equal(usbledger_load(&l, fd, MONOTIME_NEVER), 0);
+	assert_int_equal(usbledger_open(&l, fd, "usb", MONOTIME_NEVER), 0);
 	assert_int_equal(parse(one, 0, &n), 0);
 	s = usbledger_take(&l, ports, n);
 	assert_non_null(s);
@@ -110,7 +111,7 @@ test_b115_ledger(void **state)
 	assert_null(usbledger_find(&l, 1));
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), 1);
 	/* The next process knows it, and that it is not its own. */
-	assert_int_equal(usbledger_load(&again, fd, MONOTIME_NEVER), 1);
+	assert_int_equal(usbledger_open(&again, fd, "usb", MONOTIME_NEVER), 1);
 	assert_int_equal(again.slots[0].state, USB_STALE);
 	assert_int_equal(again.slots[0].mark, 700);
 	assert_int_equal(usbledger_is_ours(&again.slots[0], ports, n, NULL), 1);
@@ -127,20 +128,34 @@ test_b115_ledger(void **state)
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), 0);
 	/* A slot whose device has ended is given out again, and its row is gone. */
 	assert_ptr_equal(usbledger_take(&l, ports, n), s);
-	assert_int_equal(usbledger_load(&again, fd, MONOTIME_NEVER), 0);
+	assert_int_equal(usbledger_open(&again, fd, "usb", MONOTIME_NEVER), 0);
 	close(fd);
+	snprintf(path, sizeof(path), "%s/usb", dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
 }
 
 static void
 test_ledger_of_rubbish(void **state)
 {
 	static struct usbledger l;
-	int fd = memfd_create("ledger", MFD_CLOEXEC);
+	char dir[] = "/tmp/edgeward-unit-XXXXXX", path[64];
+	int fd;
 
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/usb", dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_int_equal(write(fd, "this is no ledger, and it is cut off", 36), 36);
-	assert_int_equal(usbledger_load(&l, fd, MONOTIME_NEVER), 0);
 	close(fd);
-	assert_int_equal(usbledger_load(&l, fd, MONOTIME_NEVER), -EBADF);
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(usbledger_open(&l, fd, "usb", MONOTIME_NEVER), 0);
+	/* A link is not followed. */
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_int_equal(usbledger_open(&l, fd, "usb", MONOTIME_NEVER), -ELOOP);
+	close(fd);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
 }
 
 int

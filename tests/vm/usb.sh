@@ -18,7 +18,7 @@ systemctl daemon-reload
 systemctl start edgeward-privhelper
 ok "privhelper runs" systemctl -q is-active edgeward-privhelper
 pid=$(main_pid privhelper)
-ok "with CAP_NET_ADMIN alone" is "$(field "$pid" CapPrm) $(field "$pid" CapEff)" "0000000000001000 0000000000001000"
+ok "with CAP_NET_ADMIN, CAP_MKNOD and CAP_CHOWN alone" is "$(field "$pid" CapPrm) $(field "$pid" CapEff)" "0000000008001001 0000000008001001"
 ok "its two threads are filtered" is "$(cat /proc/"$pid"/task/*/status | sed -n 's/^Seccomp:[[:space:]]*//p' | tr '\n' ' ')" "2 2 "
 ok "its ledger is root's alone" is "$(mode /run/edgeward/privhelper) $(mode /run/edgeward/privhelper/usb)" "root:root 700 root:root 600"
 ok "its record is for operators to read" is "$(mode /var/lib/edgeward/privhelper) $(mode /var/lib/edgeward/privhelper/audit)" "root:edgeward 2750 root:edgeward 640"
