@@ -11,11 +11,13 @@
 #include "common/log.h"
 #include "connectd/jitter.h"
 #include "connectd/session.h"
+#include "connectd/usbdev.h"
 #include "proto/hub/rfc3339.h"
 
 #define SOON_MS		1000	/* least distance of a beat that is sent for the sake of an ack */
 #define CROWD		16u	/* statuses that wait for an ack: then at once, one beat a round trip */
 #define HEALTH_MAX	16
+#define LEASE_MS	25000
 #define BACKLOG		16384	/* bytes queued before the link counts as busy; a few control frames are no load */
 #define FRAME_OVERHEAD	2048
 #define HANDLE_ROOM	(6 * HANDLE_SIZE + 4)	/* the JSON writer wants room for the worst spelling */
@@ -69,6 +71,8 @@ send_beat(struct session *s)
 	json_w_end_arr(&w);
 	if (s->p.edgeward1)
 		put_health(s, &w);
+	if (s->p.edgeward1 && s->p.mirror->devices.audit_seq > 0)
+		json_w_str(&w, "audit_head", s->p.mirror->devices.audit_head);
 	s->last_beat_at = monotime_now();
 	s->unconfirmed = 0;
 	if (s->first_beat == 0)
@@ -78,11 +82,23 @@ send_beat(struct session *s)
 	session_send(s, &w);
 }
 
+/*
+ * A forwarded device is to be free on both sides 30 s after the link was lost (USB/IP itself has no keep-alive), so with one open the
+ * link is judged sooner: the ack of every beat is heard before, unless the hub asked for long pauses between them.
+ */
+static int64_t
+dead_after(const struct session *s)
+{
+	int64_t dead = s->p.conf->dead_after;
+
+	return usbdev_any(s) && dead > LEASE_MS && s->beat_ms * 5 / 4 < LEASE_MS ? LEASE_MS : dead;
+}
+
 /* When the link will have to be judged next. */
 static monotime_t
 judgement(const struct session *s)
 {
-	int64_t dead = s->p.conf->dead_after;
+	int64_t dead = dead_after(s);
 	monotime_t silent = monotime_add_ms(hubconn_last_rx(s->p.conn), dead), unacked;
 
 	if (s->unacked_since.ns == INT64_MAX)
@@ -100,7 +116,7 @@ check_due(struct loop_timer *timer)
 
 	if (monotime_before(now, due))
 		loop_timer_set(s->p.loop, timer, due);
-	else if (silent >= s->p.conf->dead_after)
+	else if (silent >= dead_after(s))
 		session_end(s, SESSION_FAILED, 0, "dead", "no byte from the hub for %lld ms; the link is dead", (long long)silent);
 	else
 		session_end(s, SESSION_FAILED, 0, "no-ack", "the hub does not acknowledge heartbeats; the link is dead");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "connectd/devframes.h"
 #include "proto/ipc/launch.h"
 
 static const char *
@@ -128,5 +129,7 @@ caps_put(struct json_w *w, const struct device_caps *device, const struct mirror
 	inventory_put(w, &mirror->inventory, policy, extended);
 	if (extended)
 		put_sandbox(w, work, mirror->inventory.head.limits, mode);
+	if (extended)
+		devframes_put_caps(w, mirror);
 	json_w_end_obj(w);
 }

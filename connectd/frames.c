@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "connectd/devframes.h"
 #include "connectd/session.h"
 #include "connectd/streams.h"
 
@@ -86,6 +87,8 @@ static const struct frame_rule rules[] = {
 	{ "branch_chunk", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, branch_chunk },
 	{ "start", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_start },
 	{ "signal", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_signal },
+	{ "device_open", IN_UP | NEEDS_PAYLOAD, devframes_open },
+	{ "device_close", IN_UP | NEEDS_PAYLOAD, devframes_close },
 	{ "inventory_req", IN_UP, invframe_request },
 	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },

@@ -11,6 +11,7 @@
 
 #include "common/monotime.h"
 #include "connectd/inventory.h"
+#include "proto/ipc/device.h"
 #include "proto/ipc/work.h"
 
 #define MIRROR_MAX	4096	/* slots and what the hub has not confirmed yet; bounds hello and heartbeat below 1 MiB */
@@ -65,6 +66,7 @@ struct mirror {
 	struct work_caps caps;
 	bool have_caps;
 	struct inventory inventory;
+	struct device_offer devices;	/* what could be lent; of the last workerd */
 	bool known;		/* a snapshot has been complete once */
 	bool refused_some;	/* full: some workload could not be entered */
 };

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "connectd/edgeward1.h"
 #include "connectd/streams.h"
+#include "connectd/usbdev.h"
 #include "proto/hub/limits.h"
 
 #define PROTOCOL_ERROR	1002
@@ -51,6 +52,7 @@ session_free(struct session *s)
 		return;
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
+	usbdev_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
@@ -284,6 +286,7 @@ on_down(void *ctx)
 	requests_work_down(s);
 	leases_work_down(s);
 	invframe_work_down(s);
+	usbdev_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }
@@ -350,7 +353,20 @@ on_inventory(uint32_t id, void *ctx)
 	invframe_answer(ctx, id);
 }
 
+static void
+on_device_answer(uint32_t id, const struct device_answer *a, int *fd, void *ctx)
+{
+	usbdev_answer(ctx, id, a, fd);
+}
+
+static void
+on_device(const struct device_info *info, void *ctx)
+{
+	usbdev_info(ctx, info);
+}
+
 static const struct workchan_listener listener = {
+	.device_answer = on_device_answer, .device = on_device,
 	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,

@@ -78,6 +78,7 @@ struct session_params {
 
 struct request;
 struct lease_request;
+struct usbdev;
 
 struct session {
 	struct session_params p;
@@ -91,6 +92,8 @@ struct session {
 	struct request *requests;
 	unsigned nrequests;
 	struct lease_request *leases;
+	struct usbdev *usbdevs;		/* usbdev.c */
+	unsigned nusbdevs;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

@@ -236,6 +236,18 @@ workchan_session(struct workchan *wc, bool up, enum work_dialect dialect)
 	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_SESSION, &s, sizeof(s))) : -EPIPE;
 }
 
+int
+workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_DEVICE, open, sizeof(*open), NULL, 0, ret_id)) : -EPIPE;
+}
+
+int
+workchan_device_close(struct workchan *wc, const struct device_ref *ref)
+{
+	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_DEVICE_CLOSE, ref, sizeof(*ref))) : -EPIPE;
+}
+
 void
 workchan_pause(struct workchan *wc, bool paused)
 {

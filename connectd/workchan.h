@@ -31,6 +31,9 @@ struct workchan_listener {
 	int (*output)(struct mirror_entry *e, uint8_t *rec, size_t len, void *ctx);
 	int (*gap)(struct mirror_entry *e, const struct work_gap *gap, void *ctx);
 	int (*output_end)(struct mirror_entry *e, const struct work_output_end *end, void *ctx);
+	/* Takes *fd (sets it to -1) or leaves it to be closed. */
+	void (*device_answer)(uint32_t id, const struct device_answer *a, int *fd, void *ctx);
+	void (*device)(const struct device_info *info, void *ctx);
 };
 
 struct workchan {
@@ -72,6 +75,8 @@ int workchan_credit(struct workchan *wc, const struct mirror_entry *e, uint64_t 
 int workchan_ack(struct workchan *wc, const struct mirror_entry *e, uint64_t offset);
 int workchan_delivered(struct workchan *wc, const struct mirror_entry *e);
 int workchan_disown(struct workchan *wc, const struct mirror_entry *e);
+int workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id);
+int workchan_device_close(struct workchan *wc, const struct device_ref *ref);
 int workchan_session(struct workchan *wc, bool up, enum work_dialect dialect);
 
 void workchan_pause(struct workchan *wc, bool paused);

@@ -1,6 +1,7 @@
 /* What workerd may say on the work channel, and what becomes of it. A record that breaks a rule ends the channel. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
@@ -261,6 +262,48 @@ on_output_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return wc->listener->output_end(e, &end, wc->listener_ctx);
 }
 
+static int
+on_device_caps(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct device_offer caps;
+
+	take(wc, msg, &caps, sizeof(caps));
+	if (!device_offer_ok(&caps))
+		return -EBADMSG;
+	wc->mirror->devices = caps;
+	return 0;
+}
+
+static int
+on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct device_info info;
+
+	take(wc, msg, &info, sizeof(info));
+	if (!device_info_ok(&info))
+		return -EBADMSG;
+	if (L(wc, device))
+		wc->listener->device(&info, wc->listener_ctx);
+	return 0;
+}
+
+static int
+on_device_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct device_answer a;
+	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+
+	take(wc, msg, &a, sizeof(a));
+	if (!device_answer_ok(&a) || (a.ok == 1) != (fd >= 0))
+		return -EBADMSG;
+	if (L(wc, device_answer))
+		wc->listener->device_answer(msg->hdr.id, &a, &fd, wc->listener_ctx);
+	return 0;
+}
+
 #define FIXED(t, size, fn)	{ .type = (t), .states = IPC_ST_OPEN, .min = (size), .max = (size), .handler = (fn) }
 
 const struct ipc_rule workchan_rules[] = {
@@ -271,6 +314,10 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_EV_USB, sizeof(struct work_usb), on_usb),
 	FIXED(WORK_EV_INVENTORY, sizeof(struct work_inventory), on_inventory),
 	FIXED(WORK_ANS_INVENTORY, 0, on_inventory_answer),
+	FIXED(WORK_EV_DEVICE_CAPS, sizeof(struct device_offer), on_device_caps),
+	FIXED(WORK_EV_DEVICE, sizeof(struct device_info), on_device),
+	{ .type = WORK_ANS_DEVICE, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct device_answer),
+	    .max = sizeof(struct device_answer), .handler = on_device_answer },
 	FIXED(WORK_EV_SNAP_END, 0, on_snap_end),
 	{ .type = WORK_EV_RESULT, .states = IPC_ST_OPEN, .min = sizeof(struct work_result), .max = sizeof(struct work_result),
 	    .max_fds = 1, .handler = on_result },

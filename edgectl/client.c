@@ -102,6 +102,19 @@ on_event(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct device_info info;
+
+	memcpy(&info, msg->data, sizeof(info));
+	if (msg->hdr.id != c->id || c->answered || c->device == NULL || !device_info_ok(&info))
+		return -EPROTO;
+	c->device(&info, c->ctx);
+	return 0;
+}
+
 /* An answer that only carries an error is empty. */
 #define ANSWER(t, size)	{ .type = (t), .states = IPC_ST_OPEN, .max = (size), .handler = on_answer }
 #define HELLO	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
@@ -133,6 +146,9 @@ static const struct ipc_rule rules_workerd[] = {
 	ANSWER(CTL_ANS_DRAIN, sizeof(struct ctl_drain)),
 	ANSWER(CTL_ANS_POLICY, sizeof(struct ctl_policy)),
 	ANSWER(CTL_ANS_POLICY_TEST, sizeof(struct ctl_verdict)),
+	ANSWER(CTL_ANS_DEVICES, sizeof(struct device_offer)),
+	{ .type = CTL_EV_DEVICE, .states = IPC_ST_OPEN, .min = sizeof(struct device_info), .max = sizeof(struct device_info),
+	  .handler = on_device },
 	{ .type = CTL_EV_POLICY_KEY, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_policy_key),
 	  .max = sizeof(struct ctl_policy_key) + CTL_POLICY_VALUE_MAX, .handler = on_policy_key },
 	{ .type = CTL_EV_WORKLOAD, .states = IPC_ST_OPEN, .min = sizeof(struct work_workload),

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/ipc.h"
+#include "proto/ipc/device.h"
 #include "proto/ipc/ctl.h"
 #include "proto/ipc/work.h"
 
@@ -37,6 +38,8 @@ struct client {
 	/* The same for a CTL_EV_METRIC and a CTL_EV_EVENT. */
 	void (*metric)(const struct ctl_metric *m, void *ctx);
 	void (*event)(const struct ctl_event *e, void *ctx);
+	/* The same for a CTL_EV_DEVICE. */
+	void (*device)(const struct device_info *info, void *ctx);
 	void *ctx;
 	char socket[108];
 	const char *rundir;

@@ -38,6 +38,7 @@ int cmd_signal(struct edgectl *ctl, int argc, char **argv);
 int cmd_drain(struct edgectl *ctl, int argc, char **argv);
 int cmd_undrain(struct edgectl *ctl, int argc, char **argv);
 int cmd_reconnect(struct edgectl *ctl, int argc, char **argv);
+int cmd_devices(struct edgectl *ctl, int argc, char **argv);
 int cmd_policy(struct edgectl *ctl, int argc, char **argv);
 int cmd_enroll(struct edgectl *ctl, int argc, char **argv);
 int cmd_upgrade(struct edgectl *ctl, int argc, char **argv);

@@ -46,6 +46,9 @@ static const struct command {
 	{ "drain", cmd_drain, "", "take no new work",
 	    "What runs goes on. It holds until undrain, also over restarts." },
 	{ "undrain", cmd_undrain, "", "take work again", NULL },
+	{ "devices", cmd_devices, "", "forwarded devices, who leases each, and which ports are free",
+	    "The devices a hub has forwarded to this one, with the run that leases each and the nodes it sees below /dev/edgeward;\n"
+	    "then how many virtual USB ports are free, or why none can be lent here." },
 	{ "policy", cmd_policy, "[test START|-] | usb-classes [FILE]", "what a hub may do here, and where that stands; would this start be taken",
 	    "Without more: every key of policy.conf with its value and line, as workerd has it in force. test takes what a hub\n"
 	    "would send, as JSON, and tells whether it would be started now, and why not; nothing is started:\n"

@@ -56,6 +56,12 @@ enum admin_type {
 	ADMIN_ANS_SECRET_REVOKE = 0x0651,	/* struct admin_text: what the device did */
 	ADMIN_REQ_SECRET_REFRESH = 0x0652,	/* empty + 1 sealed memfd: wire, handle and items of secrets.h */
 	ADMIN_ANS_SECRET_REFRESH = 0x0653,	/* struct admin_text */
+	ADMIN_REQ_USB = 0x0640,		/* struct admin_usb + 1 descriptor: a connection to a usbipd */
+	ADMIN_ANS_USB = 0x0641,		/* struct admin_usb_item; sent when the device has opened it */
+	ADMIN_EV_USB = 0x0642,		/* struct admin_usb_item; nodes have come, or one of the list */
+	ADMIN_EV_USB_END = 0x0644,	/* struct admin_usb_item: error says why */
+	ADMIN_REQ_USB_LIST = 0x0646,	/* empty */
+	ADMIN_ANS_USB_LIST = 0x0647,
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };
@@ -180,6 +186,26 @@ struct admin_secret_revoke {
 	uint32_t reserved;
 };
 static_assert(sizeof(struct admin_secret_revoke) == 212, "wire size");
+struct admin_usb {
+	char device[64];
+	char id[32];			/* name of the attachment, [a-z0-9][a-z0-9-]{0,30} */
+	char handle[72];		/* the run that leases it; "" = a start that names it */
+	char busid[32];
+	char vendor[8], product[8];	/* four hexadecimal digits, or "" */
+};
+static_assert(sizeof(struct admin_usb) == 216, "wire size");
+
+struct admin_usb_item {
+	int64_t since;			/* CLOCK_REALTIME ns */
+	uint64_t from_usbipd, to_usbipd;	/* bytes */
+	uint32_t opened, port;
+	char device[24];
+	char id[32], busid[32];
+	char handle[72];
+	char nodes[512];		/* paths as the workload sees them, one space between two */
+	char error[208];
+};
+static_assert(sizeof(struct admin_usb_item) == 912, "wire size");
 
 /* ---- START ---- */
 
@@ -227,6 +253,7 @@ bool admin_runs_req_ok(const struct admin_runs_req *req);
 bool admin_follow_ok(const struct admin_follow *req);
 bool admin_secret_revoke_ok(const struct admin_secret_revoke *req);
 bool admin_signal_ok(const struct admin_signal *req);
+bool admin_usb_ok(const struct admin_usb *req);
 bool admin_text_ok(const struct admin_text *text);
 
 #endif

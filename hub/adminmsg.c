@@ -4,6 +4,7 @@
 
 #include "hub/admin.h"
 #include "proto/hub/utf8.h"
+#include "proto/ipc/device.h"
 #include "proto/ipc/job.h"
 #include "proto/ipc/secrets.h"
 
@@ -168,4 +169,18 @@ admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, 
 	for (uint32_t i = 0; i < envc; i++)
 		wire_put_str(&w, env[i]);
 	return wire_w_done(&w, ret_len);
+}
+
+static bool
+hex_or_none(const char s[8])
+{
+	return ipc_str_ok(s, 8) && (s[0] == '\0' || (strlen(s) == 4 && strspn(s, "0123456789abcdefABCDEF") == 4));
+}
+
+bool
+admin_usb_ok(const struct admin_usb *req)
+{
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->id, sizeof(req->id)) && device_id_ok(req->id) &&
+	    ipc_str_ok(req->handle, sizeof(req->handle)) && (req->handle[0] == '\0' || handle_ok(req->handle)) &&
+	    ipc_str_ok(req->busid, sizeof(req->busid)) && device_busid_ok(req->busid) && hex_or_none(req->vendor) && hex_or_none(req->product);
 }

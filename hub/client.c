@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "hub/result.h"
 #include "hub/secret.h"
+#include "hub/usb.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
@@ -38,6 +39,8 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_SECRET_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_secret_revoke), sizeof(struct admin_secret_revoke),
 	    client_secret_revoke },
 	{ ADMIN_REQ_SECRET_REFRESH, IPC_ST_OPEN, 1, 1, 0, 0, client_secret_refresh },
+	{ ADMIN_REQ_USB, IPC_ST_OPEN, 1, 1, sizeof(struct admin_usb), sizeof(struct admin_usb), client_usb },
+	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 
@@ -68,6 +71,7 @@ client_free(struct client *client)
 {
 	struct hub *hub = client->hub;
 
+	usb_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	loop_timer_del(hub->loop, &client->pump);
 	ipc_chan_done(&client->chan);

@@ -20,6 +20,8 @@ static const struct frame_row {
 	{ "log_open", FRAME_LOG_OPEN, false },	/* in the payload or the envelope */
 	{ "stream_open", FRAME_STREAM_OPEN, false },
 	{ "stream_opened", FRAME_STREAM_OPENED, false },
+	{ "device_opened", FRAME_DEVICE_OPENED, false },
+	{ "device_close", FRAME_REPORT, false },	/* the RESET of its channel says the same */
 	{ "bye", FRAME_BYE, false },
 	{ "error", FRAME_ERROR, false },
 	{ "revoked", FRAME_REPORT, false },

@@ -27,6 +27,7 @@ struct conn;
 struct session;
 struct run;
 struct client;
+struct hub_usb;
 
 struct hub_counters {
 	uint64_t sessions, refused, rx_bytes, tx_bytes, log_bytes;
@@ -50,6 +51,8 @@ struct hub {
 	struct run *runs;
 	struct client *clients;
 	unsigned nclients;
+	struct hub_usb *usbs;		/* usb.c */
+	unsigned nusbs;
 	uint64_t last_epoch, last_client;
 	int64_t started;		/* wall ns */
 	struct hub_counters count;

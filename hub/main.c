@@ -52,6 +52,11 @@ static const char help[] =
     "  secret refresh HANDLE NAME=@FILE ...\n"
     "      gives secret files of a running run a new content, at one stroke.\n"
     "  signal HANDLE [INT|TERM|KILL]\n"
+    "  usb forward DEVICE --busid B [--server HOST:3240] [--for HANDLE] [--name NAME] [--match VVVV:PPPP]\n"
+    "      lends a USB device that a usbipd exports (usbip bind) to the run HANDLE on that device, until Ctrl-C or the end of\n"
+    "      run, link or usbipd. Prints the nodes as the run sees them. Without --for it waits for a start that names it.\n"
+    "      --match: only if it is that vendor and product.\n"
+    "  usb list                     what is forwarded now\n"
     "  revoke DEVICE                ends its session, refuses its credential for good\n"
     "  runs [--open] [--max N] [DEVICE]\n"
     "      runs, the newest first, with state and exit code; --open: those that have not ended.\n"
@@ -96,7 +101,7 @@ static const struct command {
 } commands[] = {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "secret", cli_secret },
-	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "status", cli_status },
+	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "usb", cli_usb }, { "status", cli_status },
 };
 
 int

@@ -9,6 +9,7 @@
 #include "hub/client.h"
 #include "hub/run.h"
 #include "hub/streams.h"
+#include "hub/usb.h"
 #include "proto/hub/limits.h"
 
 #define BACK_FIRST_MS	200	/* the new process needs a moment */
@@ -263,10 +264,12 @@ session_deadline(struct session *s)
 	/* The timer is not set anew for every message; look at when the last byte came. */
 	int64_t idle = monotime_diff_ms(monotime_now(), s->conn->last_rx);
 
-	if (idle < HUB_SILENCE_MS) {
-		conn_deadline(s->conn, HUB_SILENCE_MS - idle);
+	int64_t limit = usb_any(s) ? USB_SILENCE_MS : HUB_SILENCE_MS;
+
+	if (idle < limit) {
+		conn_deadline(s->conn, limit - idle);
 		return true;
 	}
-	log_info("device %s (%s): silent for %d s", s->device, s->name, HUB_SILENCE_MS / 1000);
+	log_info("device %s (%s): silent for %lld s", s->device, s->name, (long long)limit / 1000);
 	return false;
 }

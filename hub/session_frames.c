@@ -10,6 +10,7 @@
 #include "hub/run.h"
 #include "hub/secret.h"
 #include "hub/streams.h"
+#include "hub/usb.h"
 
 /* Takes the request an answer belongs to off the list; NULL when nobody waits for it. */
 static struct request *
@@ -213,6 +214,12 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_STREAM_OPENED:
 		take_stream_opened(s, f);
+		return;
+	case FRAME_DEVICE_OPENED:
+		if (f->id[0] != '\0')
+			take_stream_opened(s, f);
+		else
+			usb_news(s, f->payload);
 		return;
 	case FRAME_STREAM_OPEN:
 		session_error(s, f->id, f->handle, "protocol", "this hub has no stream of that kind");

@@ -240,6 +240,21 @@ on_drain(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return ipc_answer(chan, &msg->hdr, 0, &d, sizeof(d));
 }
 
+static int
+on_devices(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workerd *w = ctx;
+	struct ipc_hdr hdr = { .type = CTL_EV_DEVICE, .id = msg->hdr.id };
+	struct device_offer caps;
+	int r = 0;
+
+	for (const struct device *d = w->devices.list; d < w->devices.list + DEVICES_MAX && r == 0; d++)
+		if (d->used && !d->closing)
+			r = ipc_send_fds(chan, &hdr, &d->info, sizeof(d->info), NULL, 0);
+	devices_caps(w, &caps);
+	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, &caps, sizeof(caps));
+}
+
 static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ CTL_REQ_STATUS, IPC_ST_OPEN, 0, 0, 0, 0, on_status },
@@ -249,6 +264,7 @@ static const struct ipc_rule rules[] = {
 	{ CTL_REQ_LOGS, IPC_ST_OPEN, 0, 0, SIZE(ctl_logs), on_logs },
 	{ CTL_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ CTL_REQ_DRAIN, IPC_ST_OPEN, 0, 0, SIZE(ctl_drain), on_drain },
+	{ CTL_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, on_devices },
 	{ CTL_REQ_POLICY, IPC_ST_OPEN, 0, 0, 0, 0, ctlpolicy_show },
 	{ CTL_REQ_POLICY_TEST, IPC_ST_OPEN, 0, 1, 0, IPC_MAX_CTL, ctlpolicy_test },
 };

@@ -212,6 +212,7 @@ run(const struct options *o)
 	open_directories(o->statedir);
 	find_caps();
 	inventory_init(&self.inventory);
+	devices_init(&self);
 	open_channels();
 	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)
@@ -263,6 +264,7 @@ main(int argc, char **argv)
 	if (o.only_check)
 		return 0;
 	run(&o);
+	devices_done(&self);
 	privchan_done(&self);
 	workchan_done(&self);
 	control_done(&self);

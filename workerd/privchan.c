@@ -57,7 +57,7 @@ on_peer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static int
 on_gone(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	return 0;	/* the work channel itself says when connectd has ended */
+	return 0;	/* the work channel itself says when connectd has ended; a device that is detached was told as closed */
 }
 
 static void
@@ -67,6 +67,7 @@ priv_ended(struct ipc_chan *chan, int err, void *ctx)
 
 	ipc_chan_done(chan);
 	w->priv_pid = 0;
+	devices_priv_down(w);
 	if (err < 0)
 		log_warn("privhelper's channel: %s", strerror(-err));
 	retry_later(w);
@@ -76,6 +77,11 @@ static const struct ipc_rule rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ PRIV_EV_PEER, IPC_ST_OPEN, 1, 1, SIZE(priv_peer), on_peer },
 	{ PRIV_EV_GONE, IPC_ST_OPEN, 0, 0, 0, 0, on_gone },
+	{ PRIV_ANS_USB_ATTACH, IPC_ST_OPEN, 0, 1, SIZE(priv_usb_attached), devices_on_attached },
+	{ PRIV_EV_USB_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(priv_usb_device), devices_on_device },
+	{ PRIV_ANS_USB_DETACH, IPC_ST_OPEN, 0, 0, 0, 0, on_gone },
+	{ PRIV_ANS_USB_GRANT, IPC_ST_OPEN, 0, 0, SIZE(priv_usb_granted), devices_on_granted },
+	{ PRIV_EV_STATE, IPC_ST_OPEN, 0, 0, SIZE(priv_state), devices_on_state },
 };
 
 static struct ipc_conf conf = { .rules = rules, .nrules = sizeof(rules) / sizeof(rules[0]),
@@ -124,6 +130,7 @@ privchan_fault(struct workerd *w)
 {
 	ipc_chan_done(&w->priv);	/* else the pair that connectd asks for would end the pause */
 	w->priv_pid = 0;
+	devices_priv_down(w);
 	loop_timer_set_ms(w->loop, &w->priv_retry, grow_fault(&w->faults));
 }
 

@@ -329,6 +329,8 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 	if (known(w, spec, id))
 		return;
 	refusal = choose(w, spec, true, &c, error, &flags);
+	if (refusal == WORK_OK && !devices_check(w, spec->devices, spec->handle, error))
+		refusal = WORK_REFUSED_UNSUPPORTED;
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);
 		return;
@@ -345,6 +347,7 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 		refuse(w, id, r == -ENOSPC || r == -EDQUOT ? WORK_REFUSED_DISK_LOW : WORK_REFUSED_START_FAILED, 0, error);
 		return;
 	}
+	devices_lease(wl, spec->devices);
 	wl->askers[wl->naskers++] = id;
 	w->started++;
 	if (stage_is_before(wl))	/* the hub follows what goes on from now on */

@@ -91,6 +91,8 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return r;
 	r = ipc_send(chan, WORK_EV_CAPS, &w->caps, sizeof(w->caps));
 	if (r == 0)
+		devices_tell_caps(w);
+	if (r == 0)
 		r = inventory_send(w, chan);
 	if (r == 0) {
 		tell_all(w);
@@ -255,6 +257,8 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_DELIVERED, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_DISOWN, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_SESSION, IPC_ST_OPEN, 0, 0, SIZE(work_session), on_session },
+	{ WORK_REQ_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(device_open), devices_on_open },
+	{ WORK_EV_DEVICE_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(device_ref), devices_on_close },
 };
 
 /* ---- the channel ---- */
@@ -264,6 +268,7 @@ drop(struct workerd *w)
 {
 	ipc_chan_done(&w->work);
 	w->pair = 0;
+	devices_work_down(w);
 	output_session(w, false);
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)

@@ -14,6 +14,7 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
+#include "workerd/devices.h"
 #include "workerd/ids.h"
 #include "workerd/inventory.h"
 #include "workerd/journal.h"
@@ -93,6 +94,7 @@ struct workerd {
 	struct lease_op *lease_ops;	/* under way */
 	struct lease_tombstone tombstones[LEASE_TOMBSTONES];
 	unsigned next_tombstone;
+	struct devices devices;
 
 	/* control.c */
 	struct loop_io control;

@@ -62,7 +62,7 @@ static const struct wish spec_wishes[] = {
 	{ "setup_commands", "this device runs no container setup commands; remove setup_commands" },
 	{ "mounts", "this device has no container engine; remove mounts" },
 	{ "host_mounts", "this device has no container engine; remove host_mounts" },
-	{ "devices", "this device lends no devices; remove devices" },
+	{ "devices", "this device lends no devices of its own to a container; remove devices from the spec" },
 	{ "interfaces", "this device lends no network interfaces; remove interfaces" },
 	{ "egress_scope", "this device knows no egress scopes; send egress_rules and remove egress_scope" },
 };
@@ -152,6 +152,25 @@ take_list(const struct json *list, struct work_str *dst, uint32_t max, uint32_t 
 	return true;
 }
 
+/* The forwarded devices it leases, by the ids the hub gave them. */
+static bool
+take_devices(const struct json *payload, char dst[DEVICE_LIST_SIZE])
+{
+	const struct json *list = json_get(payload, "devices");
+	size_t len = 0;
+
+	if (list == NULL || list->type == JSON_NULL)
+		return true;
+	if (list->type != JSON_ARRAY)
+		return false;
+	for (const struct json *j = list->child; j != NULL; j = j->next) {
+		if (j->type != JSON_STRING || strlen(j->str) != j->len || !device_id_ok(j->str) || len + j->len + 2 > DEVICE_LIST_SIZE)
+			return false;
+		len += (size_t)snprintf(dst + len, DEVICE_LIST_SIZE - len, "%s%s", len > 0 ? " " : "", j->str);
+	}
+	return true;
+}
+
 static bool
 blank(const struct work_str *s)
 {
@@ -236,6 +255,8 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 		why = check_wishes(payload, payload_wishes, sizeof(payload_wishes) / sizeof(payload_wishes[0]), err);
 	if (why == WORK_OK)
 		why = check_wishes(spec, spec_wishes, sizeof(spec_wishes) / sizeof(spec_wishes[0]), err);
+	if (why == WORK_OK && !take_devices(payload, out.devices))
+		why = malformed(err, "devices must be a list of at most eight ids of devices that were opened");
 	if (why == WORK_OK)
 		why = check_modes(payload, spec, err);
 	if (why == WORK_OK)

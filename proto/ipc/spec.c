@@ -33,7 +33,7 @@ spec_ok(const struct work_spec *spec)
 	for (uint32_t i = 0; i < spec->envc; i++)
 		if (!env_ok(&spec->env[i]))
 			return false;
-	return spec->secrets.len == 0 || secrets_ok(spec->secrets.s, spec->secrets.len);
+	return device_list_ok(spec->devices) && (spec->secrets.len == 0 || secrets_ok(spec->secrets.s, spec->secrets.len));
 }
 
 static void
@@ -71,6 +71,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 	for (uint32_t i = 0; i < spec->envc; i++)
 		wire_put_bytes(&w, spec->env[i].s, spec->env[i].len);
 	wire_put_bytes(&w, spec->secrets.s, spec->secrets.len);
+	wire_put_str(&w, spec->devices);
 	wire_put_bytes(&w, spec->job.s, spec->job.len);
 	put_net(&w, spec);
 	return wire_w_done(&w, ret_len);
@@ -124,6 +125,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	get_list(&r, spec->argv, WORK_ARGV_MAX, &spec->argc);
 	get_list(&r, spec->env, WORK_ENV_MAX, &spec->envc);
 	spec->secrets.s = (const char *)wire_bytes(&r, &spec->secrets.len);
+	wire_str(&r, spec->devices, sizeof(spec->devices));
 	spec->job.s = (const char *)wire_bytes(&r, &spec->job.len);
 	get_net(&r, spec);
 	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ipc/device.h"
 #include "proto/ipc/firewall.h"
 #include "proto/ipc/names.h"
 
@@ -48,6 +49,7 @@ struct work_spec {
 	struct work_str secrets;	/* items of secrets.h, secrets_ok(); may hold NULs; empty = none */
 	uint32_t argc, envc;
 	struct work_str *argv, *env;	/* allocated by the caller: WORK_ARGV_MAX and WORK_ENV_MAX entries */
+	char devices[DEVICE_LIST_SIZE];	/* ids of forwarded devices it leases; "" = none */
 	struct work_str job;		/* an encoded work_job (job.h), or empty; not for workinit */
 	uint8_t network;		/* enum work_network */
 	struct work_net *net;		/* allocated by the caller, valid with WORK_NETWORK_FILTERED; NULL: such a spec is refused */

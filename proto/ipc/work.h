@@ -59,6 +59,12 @@ enum work_type {
 	WORK_ANS_REVOKE = 0x0271,	/* W: wire, work_report_decode() */
 	WORK_REQ_REFRESH = 0x0272,	/* C: items of secrets.h, files of one lease; or empty + 1 sealed memfd with the same */
 	WORK_ANS_REFRESH = 0x0273,	/* W: wire, work_report_decode() */
+	/* See device.h. */
+	WORK_REQ_DEVICE = 0x0260,	/* C: struct device_open */
+	WORK_ANS_DEVICE = 0x0261,	/* W: struct device_answer; with ok 1 descriptor, the stream on which the kernel speaks USB/IP */
+	WORK_EV_DEVICE = 0x0262,	/* W: struct device_info; whenever it has changed, last with DEVICE_CLOSED */
+	WORK_EV_DEVICE_CLOSE = 0x0264,	/* C: struct device_ref; one that is not there is no error */
+	WORK_EV_DEVICE_CAPS = 0x0266,	/* W: struct device_offer; after CAPS, and whenever it has changed */
 };
 
 enum work_state {

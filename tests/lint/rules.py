@@ -77,6 +77,7 @@ FORBIDDEN = [
     (r"\b(system|popen)\s*\(", "no shell", []),
     (r"\b(getaddrinfo|gethostbyname)\s*\(", "cannot run under a tight filter; c-ares does it", [
         "hub/listen.c",             # edgehub's own listening address, once, at start
+        "hub/cli_usb.c",            # the CLI, which has no filter
     ]),
     (r"\b(gettimeofday|ftime)\s*\(|(?<![_\w.>])time\s*\(", "time has a type: common/monotime.h", []),
     (r"\bCLOCK_REALTIME\b", "every deadline is on CLOCK_BOOTTIME", [
@@ -84,6 +85,7 @@ FORBIDDEN = [
         "connectd/netwatch.c",      # TFD_TIMER_CANCEL_ON_SET: to hear of a set clock
     ]),
     (r"(?<![\w.>])connect\s*\(", "one file dials; the others are local sockets", [
+        "hub/cli_usb.c",            # the CLI dials a usbipd for the operator who named it
         "connectd/race.c", "common/ipc.c", "common/notify.c",
         "workerd/launcher/netns.c",  # tries, in the workload's own namespace, what must not be reached
         "edgectl/probe.c"]),        # whether the hub's address answers, during a trial

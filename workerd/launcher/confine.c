@@ -67,7 +67,7 @@ int
 confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage)
 {
 	const struct view_wish wish = { who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0,
-		(who->parts & LAUNCH_PART_NET) != 0, (who->parts & LAUNCH_PART_FILTER) != 0 ? who->fw : NULL, who->secrets };
+		(who->parts & LAUNCH_PART_NET) != 0, (who->parts & LAUNCH_PART_FILTER) != 0 ? who->fw : NULL, who->secrets, who->slot };
 	bool proc = false;
 	int flags = 0, r = 0;
 

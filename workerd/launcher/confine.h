@@ -38,6 +38,7 @@ struct confine_who {
 	struct firewall *fw;	/* with LAUNCH_PART_FILTER */
 	struct netns *netns;	/* filled then */
 	bool secrets;		/* it brings some: workinit places them afterwards */
+	uint32_t slot;		/* which runner it is */
 };
 int confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage);
 

@@ -57,7 +57,8 @@ static const struct row {
 	{ OWN, "/tmp", NULL }, { OWN, "/dev/shm", NULL },
 	{ NODE, "/dev/null", NULL }, { NODE, "/dev/zero", NULL }, { NODE, "/dev/full", NULL }, { NODE, "/dev/random", NULL },
 	{ NODE, "/dev/urandom", NULL }, { NODE, "/dev/tty", NULL },
-	{ LINK, "/dev/ptmx", "pts/ptmx" }, { LINK, "/dev/fd", "/proc/self/fd" }, { LINK, "/dev/stdin", "/proc/self/fd/0" },
+	{ DIR, "/dev/edgeward", NULL },	/* devices lent to it */
+	{ LINK, "/dev/bus", "edgeward/bus" }, { LINK, "/dev/ptmx", "pts/ptmx" }, { LINK, "/dev/fd", "/proc/self/fd" }, { LINK, "/dev/stdin", "/proc/self/fd/0" },
 	{ LINK, "/dev/stdout", "/proc/self/fd/1" }, { LINK, "/dev/stderr", "/proc/self/fd/2" },
 	{ LINK, "/var/tmp", "/tmp" }, { LINK, "/var/run", "/run" },
 	{ HIDDEN, "/etc/edgeward", NULL },
@@ -206,15 +207,6 @@ show(const char *list)
 }
 
 static char *
-add(char *p, const char *s)
-{
-	size_t len = strlen(s);
-
-	memcpy(p, s, len);
-	return p + len;
-}
-
-static char *
 add_number(char *p, uint32_t v)
 {
 	char digits[10];
@@ -227,6 +219,33 @@ add_number(char *p, uint32_t v)
 	while (n > 0)
 		*p++ = digits[--n];
 	return p;
+}
+
+#define LENT	"/dev/edgeward"
+
+/*
+ * The directory of devices lent to this runner, empty or not: what privhelper makes there later appears as well. The one place that is
+ * not nodev; there is none where no devices are lent.
+ */
+static int
+show_lent(uint32_t slot)
+{
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .propagation = MS_PRIVATE };
+	char from[sizeof(LENT) + 12] = LENT "/", *end = add_number(from + sizeof(LENT), slot);
+
+	*end = '\0';
+	if (mount(from, AT LENT, NULL, MS_BIND, NULL) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return mount_setattr(AT_FDCWD, AT LENT, 0, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
+static char *
+add(char *p, const char *s)
+{
+	size_t len = strlen(s);
+
+	memcpy(p, s, len);
+	return p + len;
 }
 
 /* The runner has no line in the machine's passwd: programs that ask who they are find this one. */
@@ -338,6 +357,8 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 		r = -errno;
 	for (unsigned i = 0; i < view->n && r == 0; i++)
 		r = open_up(&view->entries[i]);
+	if (r == 0)
+		r = show_lent(wish->slot);
 	if (r == 0)
 		r = mount_names();
 	if (r == 0)

@@ -3,6 +3,7 @@
 #define EDGEWARD_LAUNCHER_VIEW_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "proto/ipc/firewall.h"
@@ -29,6 +30,7 @@ struct view_wish {
 	bool own_proc, own_net;	/* else the machine's */
 	const struct firewall *fw;	/* of a filtered network: resolv.conf names its resolvers; NULL = leave it */
 	bool secrets;		/* with an empty LAUNCH_SECRETS of its own */
+	uint32_t slot;		/* runner id: its directory of lent devices is shown */
 };
 
 /*

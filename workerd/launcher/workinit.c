@@ -429,7 +429,7 @@ workinit_start(const struct launcher *l, const struct launch_start *s, const str
 		job.l = l;
 		job.s = s;
 		job.who = (struct confine_who){ l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : l->uid,
-			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false };
+			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false, s->slot };
 		begin(fds);
 	}
 	if (pid < 0 || !first_of || *l->confine.first == 0)

@@ -28,6 +28,8 @@ PAYLOADS = {
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
     "stream_opened": ({"channel": INT}, {"offset": INT, "window": INT}, {}),
+    "device_opened": ({"device_id": STR, "kind": STR, "channel": INT, "bus": INT, "dev": INT, "speed": INT, "port": INT, "nodes": LIST}, {}, {}),
+    "device_close": ({"device_id": STR, "reason": STR}, {}, {}),
     "upgrading": ({"accepted": BOOL}, {"reason": STR, "already_current": BOOL, "from_version": STR, "target_version": STR}, {}),
     "upgrade_result": ({"from_version": STR, "to_version": STR, "outcome": STR, "reason": STR}, {}, {}),
 }
@@ -46,7 +48,7 @@ USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR
        {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
         "gid": INT, "group": STR}, {})
 NEED_HANDLE = {"started", "log_chunk", "status", "log_open", "result_chunk", "result", "project_result"}
-EDGEWARD_ONLY = {"log_open", "stream_opened", "upgrade_result"}
+EDGEWARD_ONLY = {"log_open", "stream_opened", "device_opened", "device_close", "upgrade_result"}
 CLOOP_ONLY = {"log_chunk"}
 STATES = {"pending", "running", "exited", "failed", "killed", "unknown"}
 TERMINAL = {"exited", "failed", "killed"}

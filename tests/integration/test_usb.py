@@ -1,0 +1,249 @@
+"""Forwarded USB devices, from the operator's `edgehub usb forward` to the socket that privhelper hands out and back.
+
+edgehub, connectd, workerd and launcher are the real ones; in privhelper's place is tests/tools/fakepriv.py, which is the kernel as well, and the
+usbipd is the Exporter below. What a kernel does with it is tests/vm/usb.sh. B106 (a lease without an end): whatever ends frees both
+sides. B112 (the device too many): the refusal says how many ports are in use. B114 (a loop): a device that is itself forwarded is not lent on.
+"""
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import threading
+
+import pytest
+
+from lib.agent import BUILD, Agent
+from lib.edgehub import EdgeHub
+from lib.proc import wait_for
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(os.geteuid() != 0, reason="skipped: needs root for mounts and other users")]
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Exporter:
+    """A usbipd with one device: answers the import, then sends back what it gets."""
+
+    def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None):
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+        self.busid, self.ended, self.conns = busid, 0, []
+        device = struct.pack(">256s32sIIIHHHBBBBBB", (path or f"/sys/devices/pci0000:00/usb1/{busid}").encode(), busid.encode(), 1, dev, speed,
+                             vendor, product, 0, 0, 0, 0, 1, 1, 1)
+        self.reply = raw if raw is not None else struct.pack(">HHI", 0x0111, 3, status) + (device if status == 0 else b"")
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                c, _ = self.sock.accept()
+            except OSError:
+                return
+            self.conns.append(c)
+            threading.Thread(target=self.one, args=(c,), daemon=True).start()
+
+    def one(self, c):
+        want = b""
+        while len(want) < 40:
+            got = c.recv(40 - len(want))
+            if not got:
+                self.ended += 1
+                return
+            want += got
+        self.request = want
+        # In pieces, as TCP may bring it.
+        for i in range(0, len(self.reply), 100):
+            c.sendall(self.reply[i:i + 100])
+        try:
+            while got := c.recv(65536):
+                c.sendall(got)
+        except OSError:
+            pass
+        self.ended += 1
+        c.close()
+
+    def close(self):
+        for c in self.conns:
+            try:
+                c.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self.sock.close()
+
+
+class Site:
+    def __init__(self, policy=None):
+        self.hub = EdgeHub().start()
+        with open(os.path.join(self.hub.dir, "ca.pem"), "w", encoding="ascii") as f:
+            f.write(open(self.hub.ca, encoding="ascii").read())
+        os.chmod(f.name, 0o644)
+        self.vhci = os.path.join(self.hub.dir, "platform", "vhci_hcd.0")
+        os.makedirs(self.vhci)
+        with open(self.vhci + "/status", "w", encoding="ascii") as v:
+            v.write("hub port sta spd dev      sockfd local_busid\nhs  0000 004 000 00000000 000000 0-0\nhs  0001 004 000 00000000 000000 0-0\n"
+                    "ss  0002 004 000 00000000 000000 0-0\n")
+        self.exporters, self.clients = [], []
+        build = os.path.join(self.hub.dir, "build")
+        for name, target in (("connectd/connectd", None), ("workerd/workerd", None), ("workerd/launcher/launcher", None),
+                             ("privhelper/privhelper", os.path.join(HERE, "../tools/fakepriv.py"))):
+            os.makedirs(os.path.dirname(os.path.join(build, name)), exist_ok=True)
+            shutil.copy2(target or os.path.join(BUILD, name), os.path.join(build, name))
+        mount = f"mount --make-rprivate / && mount --bind {os.path.dirname(self.vhci)} /sys/devices/platform && exec \"$@\""
+        self.agent = Agent(conf={"hub": {"url": self.hub.url, "ca-file": f.name}}, policy={"devices": {"usb": "yes"} if policy is None else policy},
+                           name="dev", token=False, prefix=("unshare", "-m", "sh", "-c", mount, "sh"))
+        self.agent.argv = lambda argv=self.agent.argv(): [*argv[:argv.index("-b") + 1], build, *argv[argv.index("-b") + 2:]]
+        self.agent.give_token(self.hub.token("--name", "dev"))
+        self.agent.write_conf()
+        self.agent.start(wait=False)
+        self.connected()
+
+    def connected(self):
+        wait_for(lambda: [d["state"] for d in self.hub.json("devices")] == ["connected"], 40, lambda: self.agent.log_tail(40))
+
+    def exporter(self, **kw):
+        self.exporters.append(Exporter(**kw))
+        return self.exporters[-1]
+
+    def forward(self, e, *args, busid=None):
+        p = self.hub.popen("-j", "usb", "forward", "dev", "--busid", busid or e.busid, "--server", f"127.0.0.1:{e.port}", *args)
+        self.clients.append(p)
+        return p
+
+    def opened(self, p):
+        line = p.stdout.readline()
+        assert line, p.communicate(timeout=10)[1].decode()
+        return json.loads(line)
+
+    def refused(self, e, *args, **kw):
+        out, err = self.forward(e, *args, **kw).communicate(timeout=60)
+        assert out == b"", out
+        return err.decode()
+
+    def run(self, argv):
+        return self.hub.cli("run", "dev", "--detach", "--", *argv).decode().strip()
+
+    def told(self):
+        path = os.path.join(self.agent.run, "fakepriv.log")
+        return open(path, encoding="ascii").read().splitlines() if os.path.exists(path) else []
+
+    def devices(self):
+        return self.agent.ctl("devices").json
+
+    def free(self):
+        """No port is held and edgectl knows of no device."""
+        held = [line.split()[1] for line in self.told() if " attach " in line]
+        closed = [line.split()[1] for line in self.told() if line.endswith("closed")]
+        return len(held) == len(closed) and self.devices()["devices"] == [] and all(e.ended == len(e.conns) for e in self.exporters)
+
+
+@pytest.fixture
+def site(request):
+    s = Site(getattr(request, "param", None))
+    yield s
+    for p in s.clients:
+        if p.poll() is None:
+            p.kill()
+        p.communicate()
+    for e in s.exporters:
+        e.close()
+    problems = s.agent.broken() + s.agent.stop() + s.hub.stop()
+    assert not problems, "\n".join(map(str, problems)) + s.agent.log_tail(40)
+    s.agent.remove()
+    s.hub.remove()
+
+
+def test_b106_a_device_for_a_run_and_every_end_of_it(site):
+    e = site.exporter()
+    run = site.run(["sleep", "600"])
+    p = site.forward(e, "--for", run, "--name", "stick", "--match", "1234:5678")
+    got = site.opened(p)
+    assert e.request == struct.pack(">HHI32s", 0x0111, 0x8003, 0, b"1-2")
+    assert got["name"] == "stick" and got["handle"] == run and got["port"] == 0
+    assert got["nodes"].split() == ["/dev/edgeward/bus/usb/003/002", "/dev/edgeward/ttyUSB7"]
+    wait_for(lambda: "port 0 echo ok" in site.told(), 30, lambda: f"{site.told()} {site.agent.log_tail(30)}")
+    assert "port 0 attach devid 00010005 speed 3" in site.told()
+    d = site.devices()
+    assert [(x["id"], x["handle"], x["state"], x["busid"], x["vendor_id"], x["nodes"]) for x in d["devices"]] == \
+        [("stick", run, "ready", "1-2", "1234", [{"name": "bus/usb/003/002", "subsystem": "usb"}, {"name": "ttyUSB7", "subsystem": "tty"}])]
+    assert d["usb"] is True and d["ports"] == {"hs": 2, "hs_free": 2, "ss": 1, "ss_free": 1} and d["audit_head"] == "ab" * 32
+    assert "stick" in site.agent.ctl("devices", json_out=False).out
+    row, = site.hub.json("usb", "list")
+    assert row["name"] == "stick" and row["opened"] and row["bytes_from_usbipd"] > 1 << 20
+    # The same name twice; another device beside it; one too many.
+    assert "forwarded to it already" in site.refused(site.exporter(), "--name", "stick")
+    second = site.forward(site.exporter(busid="2-1.4:1", dev=6), "--for", run)
+    assert site.opened(second)["port"] == 1
+    assert "2 of 2 high-speed ports in use" in site.refused(site.exporter(busid="3-1"))
+    wait_for(lambda: "port 1 echo ok" in site.told(), 30, site.told)
+    # Its far side ends: the other one goes on.
+    site.exporters[2].close()
+    assert second.wait(30) == 1 and b"ended" in second.stderr.read()
+    wait_for(lambda: [x["id"] for x in site.devices()["devices"]] == ["stick"], 20, site.devices)
+    # The run ends: the usbipd has its device back.
+    site.hub.cli("signal", run, "KILL")
+    assert p.wait(30) == 1 and b"its workload has ended" in p.stderr.read()
+    wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()} {[(x.ended, len(x.conns)) for x in site.exporters]}")
+
+
+def test_b106_whoever_dies_both_sides_are_free(site):
+    e = site.exporter()
+    run = site.run(["sleep", "600"])
+
+    def attach():
+        p = site.forward(e, "--for", run)
+        site.opened(p)
+        return p
+    # The operator's Ctrl-C.
+    p = attach()
+    p.send_signal(signal.SIGINT)
+    assert p.wait(20) == 0
+    wait_for(site.free, 20, site.told)
+    # connectd, workerd, the hub: by force.
+    for who in ("connectd", "workerd"):
+        p = attach()
+        site.agent.kill9(who)
+        assert p.wait(40) == 1
+        wait_for(site.free, 30, lambda: f"{who}: {site.told()}")
+        site.connected()
+    p = attach()
+    site.hub.kill9()
+    assert p.wait(20) == 4
+    wait_for(lambda: all(x.ended == len(x.conns) for x in site.exporters), 20, "the usbipd has its device back")
+    wait_for(lambda: site.devices()["devices"] == [], 30, lambda: f"{site.devices()} {site.agent.log_tail(20)}")
+    site.hub.start()
+    site.connected()
+    attach()
+
+
+def test_refusals_and_a_start_that_names_a_device(site):
+    assert "has 1234:5678" in site.refused(site.exporter(), "--match", "1234:9999")
+    assert "answers with device 9-9" in site.refused(site.exporter(busid="9-9"), busid="1-2")
+    assert "not exported" in site.refused(site.exporter(status=1))
+    assert "is in use by another" in site.refused(site.exporter(status=2))
+    assert "speed 4 is not supported" in site.refused(site.exporter(speed=4))
+    assert "speed 0 is not supported" in site.refused(site.exporter(speed=0))
+    assert "no USB/IP" in site.refused(site.exporter(speed=7))
+    assert "no USB/IP" in site.refused(site.exporter(raw=b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    assert "virtual controller" in site.refused(site.exporter(path="/sys/devices/platform/vhci_hcd.0/usb3/3-1"))
+    assert "no workload nobody" in site.refused(site.exporter(), "--for", "nobody")
+    assert "class 03 is not in [devices] usb-classes" in site.refused(site.exporter(dev=66))
+    closed = site.exporter()
+    closed.close()
+    assert "usbipd" in site.refused(closed)
+    for args in (["--busid", "../x"], ["--busid", "1-2", "--name", "A"], ["--busid", "1-2", "--match", "12"], []):
+        site.hub.cli("usb", "forward", "dev", *args, rc=2)
+    wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()}")
+    # Without a run it is attached and waits for a start that names it.
+    assert site.opened(site.forward(site.exporter(), "--name", "later"))["nodes"] == ""
+    assert site.devices()["devices"][0]["state"] == "ready"
+
+
+@pytest.mark.parametrize("site", [{"usb": "no"}], indirect=True)
+def test_a_device_that_lends_nothing_says_why(site):
+    assert "policy.conf:2: devices usb = no" in site.refused(site.exporter())
+    d = site.devices()
+    assert d["usb"] is False and "policy.conf:2: devices usb = no" in d["usb_issue"]
+    caps = site.hub.json("devices")[0]["capabilities"]["devices"]
+    assert caps["usb"] is False and "usb = no" in caps["usb_issue"] and caps["usb_ports_free"] == {"hs": 2, "ss": 1}
