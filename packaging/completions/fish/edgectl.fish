@@ -5,7 +5,7 @@ function __edgectl_handles
 end
 
 function __edgectl_first
-	not __fish_seen_subcommand_from status workloads top events metrics logs signal drain undrain policy reconnect enroll upgrade probe audit doctor support version help
+	not __fish_seen_subcommand_from status workloads top events metrics logs signal drain undrain devices policy reconnect enroll upgrade probe audit doctor support version help
 end
 
 complete -c edgectl -f
@@ -22,6 +22,7 @@ complete -c edgectl -n __edgectl_first -a logs -d 'output of a workload'
 complete -c edgectl -n __edgectl_first -a signal -d 'send a signal to a workload'
 complete -c edgectl -n __edgectl_first -a drain -d 'take no new work'
 complete -c edgectl -n __edgectl_first -a undrain -d 'take work again'
+complete -c edgectl -n __edgectl_first -a devices -d 'forwarded devices and who leases them'
 complete -c edgectl -n __edgectl_first -a policy -d 'what a hub may do here'
 complete -c edgectl -n __edgectl_first -a reconnect -d 'dial the hub now'
 complete -c edgectl -n __edgectl_first -a enroll -d 'give this device an identity at a hub'
@@ -43,6 +44,7 @@ complete -c edgectl -n '__fish_seen_subcommand_from logs' -s f -d follow
 complete -c edgectl -n '__fish_seen_subcommand_from logs' -l from -x -d offset
 complete -c edgectl -n '__fish_seen_subcommand_from signal' -a '(__edgectl_handles) INT TERM KILL'
 complete -c edgectl -n '__fish_seen_subcommand_from policy' -a test -d 'would this start be taken'
+complete -c edgectl -n '__fish_seen_subcommand_from policy' -a usb-classes -d 'USB classes that are let in'
 complete -c edgectl -n '__fish_seen_subcommand_from enroll' -l token-file -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from enroll' -l bundle-file -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from enroll' -l url -x
@@ -64,4 +66,4 @@ complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s p -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s s -r -a '(__fish_complete_directories)'
 complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s P -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from support' -a bundle -F
-complete -c edgectl -n '__fish_seen_subcommand_from help' -a 'status workloads top events metrics logs signal drain undrain policy reconnect enroll upgrade probe audit doctor support version'
+complete -c edgectl -n '__fish_seen_subcommand_from help' -a 'status workloads top events metrics logs signal drain undrain devices policy reconnect enroll upgrade probe audit doctor support version'

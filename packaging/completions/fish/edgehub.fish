@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret signal revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret signal usb revoke status
 end
 
 function __edgehub_devices
@@ -20,6 +20,7 @@ complete -c edgehub -n __edgehub_first -a runs -d 'what ran'
 complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
 complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
 complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
+complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
 complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
 complete -c edgehub -n '__fish_seen_subcommand_from token' -a 'create list revoke'
@@ -27,3 +28,7 @@ complete -c edgehub -n '__fish_seen_subcommand_from run runs revoke' -a '(__edge
 complete -c edgehub -n '__fish_seen_subcommand_from logs' -s f -d follow
 complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
 complete -c edgehub -n '__fish_seen_subcommand_from secret' -a 'revoke refresh' -l kill
+complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edgehub_devices)'
+for option in busid server for name match
+	complete -c edgehub -n '__fish_seen_subcommand_from usb' -l $option -x
+end
