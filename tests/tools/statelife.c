@@ -322,10 +322,8 @@ audit_read(void)
 static int
 ledger_open(struct usbledger *l)
 {
-	int fd = openat(dir, "usb", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-	NEED(fd >= 0 && usbledger_load(l, fd, monotime_now()) >= 0);
-	return fd;
+	NEED(usbledger_open(l, dir, "usb", monotime_now()) >= 0);
+	return l->fd;
 }
 
 static void
