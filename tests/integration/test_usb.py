@@ -229,9 +229,10 @@ def test_refusals_and_a_start_that_names_a_device(site):
     assert "virtual controller" in site.refused(site.exporter(path="/sys/devices/platform/vhci_hcd.0/usb3/3-1"))
     assert "no workload nobody" in site.refused(site.exporter(), "--for", "nobody")
     assert "class 03 is not in [devices] usb-classes" in site.refused(site.exporter(dev=66))
-    closed = site.exporter()
-    closed.close()
-    assert "usbipd" in site.refused(closed)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    p = site.hub.popen("usb", "forward", "dev", "--busid", "1-2", "--server", f"127.0.0.1:{port}")
+    assert b"is a usbipd there" in p.communicate(timeout=60)[1]
     for args in (["--busid", "../x"], ["--busid", "1-2", "--name", "A"], ["--busid", "1-2", "--match", "12"], []):
         site.hub.cli("usb", "forward", "dev", *args, rc=2)
     wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()}")
