@@ -1,5 +1,5 @@
 # Thin wrappers. Everything else is meson: meson setup build && ninja -C build.
-.PHONY: demo check check-vm bench fuzz deb tar clean
+.PHONY: demo check check-vm bench fuzz deb tar figures clean
 demo:
 	@packaging/demo
 check:
@@ -16,5 +16,7 @@ deb:
 	@packaging/deb
 tar:
 	@packaging/tarball
+figures:
+	@packaging/figures
 clean:
 	rm -rf build build-*
