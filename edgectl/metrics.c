@@ -74,7 +74,7 @@ add(struct samples *s, enum family family, const char *label)
 	struct sample *p = s->n < SAMPLES ? &s->all[s->n++] : &full;
 
 	*p = (struct sample){ .family = family };
-	snprintf(p->label, sizeof(p->label), "%s", label);
+	snprintf(p->label, sizeof(p->label), "%.39s", label);
 	return p;
 }
 
