@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret signal usb revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb revoke status
 end
 
 function __edgehub_devices
@@ -19,6 +19,7 @@ complete -c edgehub -n __edgehub_first -a run -d 'run a program on a device'
 complete -c edgehub -n __edgehub_first -a runs -d 'what ran'
 complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
 complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
+complete -c edgehub -n __edgehub_first -a result -d 'what a run brought back'
 complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
 complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
