@@ -298,3 +298,15 @@ fd_is_listener(int fd, int type, const char *path)
 	    getsockname(fd, (struct sockaddr *)&sun, &len) == 0 && sun.sun_family == AF_UNIX &&
 	    strncmp(sun.sun_path, path, sizeof(sun.sun_path)) == 0;
 }
+
+int
+fd_take_listener(int fd, int type, const char *dir, const char *name)
+{
+	char path[128];
+
+	if (fd_listen_fds() != 1)
+		return -ENOTCONN;
+	if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path) || !fd_is_listener(fd, type, path))
+		return -ENOTSOCK;
+	return close_range((unsigned)fd + 1, ~0u, 0) < 0 ? -errno : fd_set_nonblock(fd);
+}

@@ -67,4 +67,10 @@ unsigned fd_listen_fds(void);
 /* True if fd is a socket of that type (SOCK_SEQPACKET) that listens at this very path. */
 bool fd_is_listener(int fd, int type, const char *path);
 
+/*
+ * The one listener that was handed over: it must be that, of that type, at dir/name. It is non-blocking afterwards, and nothing above it is
+ * open. -ENOTCONN: none was handed over; -ENOTSOCK: it is another one; -errno.
+ */
+int fd_take_listener(int fd, int type, const char *dir, const char *name);
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -482,4 +483,26 @@ ipc_accept(int listener)
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	return fd < 0 ? -errno : fd;
+}
+
+int
+ipc_accept_from(int listener, struct ucred *ret_peer)
+{
+	_cleanup_close_ int fd = ipc_accept(listener);
+	socklen_t len = sizeof(*ret_peer);
+
+	if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &len) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+uint64_t
+ipc_pair_id(uint64_t a, uint64_t b)
+{
+	uint64_t id = 0;
+
+	while (id == 0 || id == a || id == b)
+		if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
+			return 0;
+	return id;
 }

@@ -104,8 +104,13 @@ int ipc_take_fd(struct ipc_msg *msg, unsigned i);
  * *ret_size (may be NULL) is what it gave. */
 int ipc_pair(int size, int ret_fds[2], int *ret_size);
 
+/* A random number for a new pair that is neither of these, nor 0. 0: there are no random numbers. */
+uint64_t ipc_pair_id(uint64_t a, uint64_t b);
+
 /* Connects to a named socket, or accepts from a listener. Descriptor or -errno. */
 int ipc_connect(const char *path);
 int ipc_accept(int listener);
+/* And who made the socket at the other end. */
+int ipc_accept_from(int listener, struct ucred *ret_peer);
 
 #endif

@@ -285,3 +285,20 @@ loop_stop(struct loop *loop)
 {
 	loop->stop = true;
 }
+
+static void
+stop(int signo, void *ctx)
+{
+	loop_stop(ctx);
+}
+
+int
+loop_stop_on_signals(struct loop *loop)
+{
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	return loop_signals(loop, &mask, stop, loop);
+}

@@ -49,6 +49,9 @@ void loop_timer_set_ms(struct loop *loop, struct loop_timer *timer, int64_t ms);
 void loop_timer_del(struct loop *loop, struct loop_timer *timer);
 bool loop_timer_armed(const struct loop_timer *timer);
 
+/* SIGTERM and SIGINT end loop_run(). */
+int loop_stop_on_signals(struct loop *loop);
+
 /* Blocks the signals of mask in the process and delivers them as calls of cb with the signal number. */
 int loop_signals(struct loop *loop, const sigset_t *mask, void (*cb)(int signo, void *ctx), void *ctx);
 

@@ -118,3 +118,10 @@ vhci_read(int dirfd, struct vhci_port *ports, size_t max, size_t *ret_n)
 	*ret_n = count;
 	return 0;
 }
+
+const char *
+vhci_path(const char *sysroot, size_t n, char buf[VHCI_PATH])
+{
+	snprintf(buf, VHCI_PATH, "%s/devices/platform/vhci_hcd.%zu", sysroot, n);
+	return buf;
+}

@@ -29,6 +29,7 @@ struct vhci_port {
 };
 
 #define VHCI_CONTROLLERS	16u
+#define VHCI_PATH		96
 #define VHCI_PORTS		(VHCI_CONTROLLERS * 32u)
 
 /* The hub a speed needs, and the speed to give to the kernel, which knows no 6. -EINVAL for others. */
@@ -39,5 +40,8 @@ int vhci_parse(const char *text, uint32_t controller, struct vhci_port *ports, s
 
 /* All ports of all controllers; dirfd is that of vhci_hcd.0. -errno of open and read. */
 int vhci_read(int dirfd, struct vhci_port *ports, size_t max, size_t *ret_n);
+
+/* The directory of vhci_hcd.N below sysroot. buf is returned. */
+const char *vhci_path(const char *sysroot, size_t n, char buf[VHCI_PATH]);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "connectd/l2dev.h"
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
 
@@ -16,6 +17,7 @@ struct device_kind {
 
 static const struct device_kind kinds[] = {
 	{ "usb", usbdev_open, usbdev_close },
+	{ "l2", l2dev_open, l2dev_close },
 };
 #define KINDS	(sizeof(kinds) / sizeof(kinds[0]))
 
@@ -72,7 +74,8 @@ devframes_put_caps(struct json_w *w, const struct mirror *mirror)
 		json_w_int(w, "ss", c->ss_free);
 		json_w_end_obj(w);
 	}
-	json_w_bool(w, "l2", false);
-	json_w_str(w, "l2_issue", "this agent lends no network segments");
+	json_w_bool(w, "l2", c->l2 == 1);
+	if (c->l2 == 0)
+		json_w_str(w, "l2_issue", c->l2_issue[0] != '\0' ? c->l2_issue : "workerd has not said yet");
 	json_w_end_obj(w);
 }

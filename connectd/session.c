@@ -10,6 +10,7 @@
 #include "connectd/edgeward1.h"
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
+#include "connectd/l2dev.h"
 #include "proto/hub/limits.h"
 
 #define PROTOCOL_ERROR	1002
@@ -53,6 +54,7 @@ session_free(struct session *s)
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
 	usbdev_done(s);
+	l2dev_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
@@ -287,6 +289,7 @@ on_down(void *ctx)
 	leases_work_down(s);
 	invframe_work_down(s);
 	usbdev_work_down(s);
+	l2dev_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }
@@ -360,13 +363,19 @@ on_device_answer(uint32_t id, const struct device_answer *a, int *fd, void *ctx)
 }
 
 static void
+on_l2_answer(uint32_t id, const struct l2_answer *a, int *fd, void *ctx)
+{
+	l2dev_answer(ctx, id, a, fd);
+}
+
+static void
 on_device(const struct device_info *info, void *ctx)
 {
 	usbdev_info(ctx, info);
 }
 
 static const struct workchan_listener listener = {
-	.device_answer = on_device_answer, .device = on_device,
+	.device_answer = on_device_answer, .device = on_device, .l2_answer = on_l2_answer,
 	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,

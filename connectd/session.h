@@ -79,6 +79,7 @@ struct session_params {
 struct request;
 struct lease_request;
 struct usbdev;
+struct l2dev;
 
 struct session {
 	struct session_params p;
@@ -94,6 +95,8 @@ struct session {
 	struct lease_request *leases;
 	struct usbdev *usbdevs;		/* usbdev.c */
 	unsigned nusbdevs;
+	struct l2dev *l2devs;		/* l2dev.c */
+	unsigned nl2devs;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

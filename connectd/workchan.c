@@ -243,6 +243,18 @@ workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *r
 }
 
 int
+workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_L2, open, sizeof(*open), NULL, 0, ret_id)) : -EPIPE;
+}
+
+int
+workchan_l2_close(struct workchan *wc, const struct l2_ref *ref)
+{
+	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_L2_CLOSE, ref, sizeof(*ref))) : -EPIPE;
+}
+
+int
 workchan_device_close(struct workchan *wc, const struct device_ref *ref)
 {
 	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_DEVICE_CLOSE, ref, sizeof(*ref))) : -EPIPE;

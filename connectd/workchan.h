@@ -11,6 +11,7 @@
 #include "common/ipc.h"
 #include "common/loop.h"
 #include "common/monotime.h"
+#include "proto/ipc/l2.h"
 #include "connectd/mirror.h"
 
 /* How long connectd speaks for a workerd that is away: then the session ends, so that no run is declared dead. */
@@ -34,6 +35,7 @@ struct workchan_listener {
 	/* Takes *fd (sets it to -1) or leaves it to be closed. */
 	void (*device_answer)(uint32_t id, const struct device_answer *a, int *fd, void *ctx);
 	void (*device)(const struct device_info *info, void *ctx);
+	void (*l2_answer)(uint32_t id, const struct l2_answer *a, int *fd, void *ctx);	/* the same with *fd */
 };
 
 struct workchan {
@@ -76,6 +78,8 @@ int workchan_ack(struct workchan *wc, const struct mirror_entry *e, uint64_t off
 int workchan_delivered(struct workchan *wc, const struct mirror_entry *e);
 int workchan_disown(struct workchan *wc, const struct mirror_entry *e);
 int workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id);
+int workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id);
+int workchan_l2_close(struct workchan *wc, const struct l2_ref *ref);
 int workchan_device_close(struct workchan *wc, const struct device_ref *ref);
 int workchan_session(struct workchan *wc, bool up, enum work_dialect dialect);
 

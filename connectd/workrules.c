@@ -290,6 +290,21 @@ on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
+on_l2_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct l2_answer a;
+	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+
+	take(wc, msg, &a, sizeof(a));
+	if (!l2_answer_ok(&a) || (a.ok == 1) != (fd >= 0))
+		return -EBADMSG;
+	if (L(wc, l2_answer))
+		wc->listener->l2_answer(msg->hdr.id, &a, &fd, wc->listener_ctx);
+	return 0;
+}
+
+static int
 on_device_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct workchan *wc = ctx;
@@ -316,6 +331,8 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_ANS_INVENTORY, 0, on_inventory_answer),
 	FIXED(WORK_EV_DEVICE_CAPS, sizeof(struct device_offer), on_device_caps),
 	FIXED(WORK_EV_DEVICE, sizeof(struct device_info), on_device),
+	{ .type = WORK_ANS_L2, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct l2_answer), .max = sizeof(struct l2_answer),
+	    .handler = on_l2_answer },
 	{ .type = WORK_ANS_DEVICE, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct device_answer),
 	    .max = sizeof(struct device_answer), .handler = on_device_answer },
 	FIXED(WORK_EV_SNAP_END, 0, on_snap_end),

@@ -115,6 +115,19 @@ on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_link(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct l2_open info;
+
+	memcpy(&info, msg->data, sizeof(info));
+	if (msg->hdr.id != c->id || c->answered || c->link == NULL || !l2_open_ok(&info))
+		return -EPROTO;
+	c->link(&info, c->ctx);
+	return 0;
+}
+
 /* An answer that only carries an error is empty. */
 #define ANSWER(t, size)	{ .type = (t), .states = IPC_ST_OPEN, .max = (size), .handler = on_answer }
 #define HELLO	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
@@ -149,6 +162,7 @@ static const struct ipc_rule rules_workerd[] = {
 	ANSWER(CTL_ANS_DEVICES, sizeof(struct device_offer)),
 	{ .type = CTL_EV_DEVICE, .states = IPC_ST_OPEN, .min = sizeof(struct device_info), .max = sizeof(struct device_info),
 	  .handler = on_device },
+	{ .type = CTL_EV_LINK, .states = IPC_ST_OPEN, .min = sizeof(struct l2_open), .max = sizeof(struct l2_open), .handler = on_link },
 	{ .type = CTL_EV_POLICY_KEY, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_policy_key),
 	  .max = sizeof(struct ctl_policy_key) + CTL_POLICY_VALUE_MAX, .handler = on_policy_key },
 	{ .type = CTL_EV_WORKLOAD, .states = IPC_ST_OPEN, .min = sizeof(struct work_workload),

@@ -11,6 +11,7 @@
 
 #include "common/ipc.h"
 #include "proto/ipc/device.h"
+#include "proto/ipc/l2.h"
 #include "proto/ipc/ctl.h"
 #include "proto/ipc/work.h"
 
@@ -40,6 +41,8 @@ struct client {
 	void (*event)(const struct ctl_event *e, void *ctx);
 	/* The same for a CTL_EV_DEVICE. */
 	void (*device)(const struct device_info *info, void *ctx);
+	/* The same for a CTL_EV_LINK. */
+	void (*link)(const struct l2_open *link, void *ctx);
 	void *ctx;
 	char socket[108];
 	const char *rundir;

@@ -64,6 +64,29 @@ on_device(const struct device_info *d, void *ctx)
 }
 
 static void
+on_link(const struct l2_open *l, void *ctx)
+{
+	const struct show *show = ctx;
+	char mac[18];
+
+	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", l->mac[0], l->mac[1], l->mac[2], l->mac[3], l->mac[4], l->mac[5]);
+	if (show->g == NULL) {
+		printf("%s: interface %s of %s, %s, MTU %u%s\n", l->id, l->name, l->handle, mac, l->mtu, l->offload != 0 ? ", offload" : "");
+		return;
+	}
+	json_open(show->g, NULL, '{');
+	json_str(show->g, "id", l->id);
+	json_str(show->g, "kind", "l2");
+	json_str(show->g, "state", "ready");
+	json_str(show->g, "handle", l->handle);
+	json_str(show->g, "interface", l->name);
+	json_str(show->g, "mac", mac);
+	json_uint(show->g, "mtu", l->mtu);
+	json_bool(show->g, "offload", l->offload != 0);
+	json_close(show->g, '}');
+}
+
+static void
 nodes_text(const struct device_info *d, char *buf, size_t size)
 {
 	size_t len = 0;
@@ -102,6 +125,8 @@ print_offer(const struct device_offer *o)
 {
 	if (o->usb == 0)
 		printf("USB: none can be lent: %s\n", out_safe(o->issue));
+	if (o->l2 == 0)
+		printf("interfaces: none can be lent: %s\n", out_safe(o->l2_issue));
 	if (o->hs + o->ss > 0)
 		printf("USB ports free: %u of %u high-speed, %u of %u super-speed\n", o->hs_free, o->hs, o->ss_free, o->ss);
 }
@@ -113,6 +138,8 @@ json_offer(yajl_gen g, const struct device_offer *o, bool complete)
 	json_bool(g, "complete", complete);
 	json_bool(g, "usb", o->usb == 1);
 	json_str(g, "usb_issue", o->issue);
+	json_bool(g, "l2", o->l2 == 1);
+	json_str(g, "l2_issue", o->l2_issue);
 	json_open(g, "ports", '{');
 	json_uint(g, "hs", o->hs);
 	json_uint(g, "hs_free", o->hs_free);
@@ -137,6 +164,7 @@ cmd_devices(struct edgectl *ctl, int argc, char **argv)
 	show = (struct show){ .g = ctl->json ? json_begin() : NULL };
 	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_WORKERD);
 	c.device = on_device;
+	c.link = on_link;
 	c.ctx = &show;
 	if (show.g != NULL)
 		json_open(show.g, "devices", '[');

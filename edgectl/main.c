@@ -48,12 +48,12 @@ static const struct command {
 	{ "undrain", cmd_undrain, "", "take work again", NULL },
 	{ "devices", cmd_devices, "", "forwarded devices, who leases each, and which ports are free",
 	    "The devices a hub has forwarded to this one, with the run that leases each and the nodes it sees below /dev/edgeward;\n"
-	    "then how many virtual USB ports are free, or why none can be lent here." },
-	{ "policy", cmd_policy, "[test START|-] | usb-classes [FILE]", "what a hub may do here, and where that stands; would this start be taken",
+	    "the interfaces it has joined to a segment; how many virtual USB ports are free, or why none can be lent here." },
+	{ "policy", cmd_policy, "[test START|-] | usb-classes [FILE] | l2 [FILE]", "what a hub may do here, and where that stands; would this start be taken",
 	    "Without more: every key of policy.conf with its value and line, as workerd has it in force. test takes what a hub\n"
 	    "would send, as JSON, and tells whether it would be started now, and why not; nothing is started:\n"
 	    "  edgectl policy test '{\"spec\": {\"argv\": [\"/usr/bin/make\"]}}'\n"
-	    "usb-classes reads the file itself and prints what privhelper is to let in." },
+	    "usb-classes and l2 read the file itself and print what privhelper is started with." },
 	{ "reconnect", cmd_reconnect, "", "dial the hub now",
 	    "Ends the wait for the next attempt; a connection that is up is made anew. Work goes on." },
 	{ "enroll", cmd_enroll, "--token-file FILE|- [--url URL] [--pin PIN] [--name NAME] [--replace]\n"

@@ -1,5 +1,5 @@
 /*
- * policy: what this device permits, with the line of policy.conf for each key; policy usb-classes: what privhelper is started with, read
+ * policy: what this device permits, with the line of policy.conf for each key; policy usb-classes and policy l2: what privhelper is started with, read
  * from the file itself; policy test: what would become of a start. The start is read here as connectd reads a hub's, by the same function, and judged by workerd as it judges a hub's.
  */
 #include <errno.h>
@@ -143,6 +143,20 @@ show_usb_classes(const char *path)
 	return EXIT_OK;
 }
 
+/* yes or no, for its -l. */
+static int
+show_l2(const char *path)
+{
+	static struct policy policy;
+	char err[KEYFILE_ERR];
+
+	if (policy_load(&policy, path, geteuid(), err) < 0) {
+		fprintf(stderr, "edgectl: policy: %s\n", out_safe(err));
+		return EXIT_FAILED;
+	}
+	return puts(policy.l2 ? "yes" : "no") < 0 ? EXIT_FAILED : EXIT_OK;
+}
+
 /* ---- policy test ---- */
 
 /* All of stdin, NUL-terminated. NULL when it cannot be read or is too long. */
@@ -273,9 +287,11 @@ cmd_policy(struct edgectl *ctl, int argc, char **argv)
 	if (strcmp(argv[1], "usb-classes") == 0)
 		return argc > 3 ? usage_error("policy", "usb-classes takes at most a file") :
 		    show_usb_classes(argc == 3 ? argv[2] : POLICY_FILE);
+	if (strcmp(argv[1], "l2") == 0)
+		return argc > 3 ? usage_error("policy", "l2 takes at most a file") : show_l2(argc == 3 ? argv[2] : POLICY_FILE);
 	if (strcmp(argv[1], "test") != 0 || argc != 3)
 		return usage_error("policy", argc == 3 || strcmp(argv[1], "test") == 0 ? "give one start, as JSON, or -" :
-		    "takes nothing, test or usb-classes");
+		    "takes nothing, test, usb-classes or l2");
 	if (strcmp(argv[2], "-") != 0)
 		return test_start(ctl, argv[2], strlen(argv[2]));
 	text = read_stdin(&len);

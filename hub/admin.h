@@ -62,6 +62,9 @@ enum admin_type {
 	ADMIN_EV_USB_END = 0x0644,	/* struct admin_usb_item: error says why */
 	ADMIN_REQ_USB_LIST = 0x0646,	/* empty */
 	ADMIN_ANS_USB_LIST = 0x0647,
+	ADMIN_REQ_L2 = 0x0650,		/* struct admin_l2 + 1 descriptor: a stream socket that carries the records */
+	ADMIN_ANS_L2 = 0x0651,		/* struct admin_l2_item; sent when the device has the interface */
+	ADMIN_EV_L2_END = 0x0652,	/* struct admin_text: why */
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };

@@ -3,10 +3,14 @@
 #include <string.h>
 
 #include "hub/admin.h"
+#include "hub/adminl2.h"
 #include "proto/hub/utf8.h"
 #include "proto/ipc/device.h"
 #include "proto/ipc/job.h"
 #include "proto/ipc/secrets.h"
+#include "proto/ipc/l2.h"
+#include "proto/ipc/names.h"
+#include "proto/ipc/priv.h"
 
 bool
 admin_text_ok(const struct admin_text *text)
@@ -183,4 +187,19 @@ admin_usb_ok(const struct admin_usb *req)
 	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->id, sizeof(req->id)) && device_id_ok(req->id) &&
 	    ipc_str_ok(req->handle, sizeof(req->handle)) && (req->handle[0] == '\0' || handle_ok(req->handle)) &&
 	    ipc_str_ok(req->busid, sizeof(req->busid)) && device_busid_ok(req->busid) && hex_or_none(req->vendor) && hex_or_none(req->product);
+}
+
+bool
+admin_l2_ok(const struct admin_l2 *req)
+{
+	struct l2_addr addr;
+	uint8_t mac[6];
+
+	for (unsigned i = 0; i < sizeof(req->addrs) / sizeof(req->addrs[0]); i++)
+		if (!ipc_str_ok(req->addrs[i], sizeof(req->addrs[i])) || (req->addrs[i][0] != '\0' && !l2_addr_parse(req->addrs[i], &addr)))
+			return false;
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->id, sizeof(req->id)) && name_ok(req->id) &&
+	    ipc_str_ok(req->handle, sizeof(req->handle)) && handle_ok(req->handle) && priv_tap_name_ok(req->name) &&
+	    ipc_str_ok(req->mac, sizeof(req->mac)) && (req->mac[0] == '\0' || l2_mac_parse(req->mac, mac)) &&
+	    (req->mtu == 0 || (req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX)) && req->offload <= 1;
 }

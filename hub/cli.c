@@ -89,6 +89,8 @@ static const struct ipc_rule rules[] = {
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),
 	EVENT(ADMIN_EV_LOG, sizeof(struct admin_log) + 1, sizeof(struct admin_log) + ADMIN_LOG_MAX),
 	EVENT(ADMIN_EV_GAP, sizeof(struct admin_gap), sizeof(struct admin_gap)),
+	ANSWER(ADMIN_ANS_L2),
+	EVENT(ADMIN_EV_L2_END, sizeof(struct admin_text), sizeof(struct admin_text)),
 	EVENT(ADMIN_EV_END, sizeof(struct admin_run), sizeof(struct admin_run)),
 };
 

@@ -73,6 +73,7 @@ int cli_signal(struct cli *cli, int argc, char *argv[]);
 int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_usb(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
+int cli_l2(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
 int cli_result(struct cli *cli, int argc, char *argv[]);
 /* Behind "logs". */

@@ -11,6 +11,7 @@
 #include "hub/result.h"
 #include "hub/secret.h"
 #include "hub/usb.h"
+#include "hub/l2.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
@@ -41,6 +42,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_SECRET_REFRESH, IPC_ST_OPEN, 1, 1, 0, 0, client_secret_refresh },
 	{ ADMIN_REQ_USB, IPC_ST_OPEN, 1, 1, sizeof(struct admin_usb), sizeof(struct admin_usb), client_usb },
 	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
+	{ ADMIN_REQ_L2, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2), sizeof(struct admin_l2), client_l2 },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 
@@ -72,6 +74,7 @@ client_free(struct client *client)
 	struct hub *hub = client->hub;
 
 	usb_client_gone(hub, client->serial);
+	l2_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	loop_timer_del(hub->loop, &client->pump);
 	ipc_chan_done(&client->chan);

@@ -33,7 +33,11 @@ struct hub_counters {
 	uint64_t sessions, refused, rx_bytes, tx_bytes, log_bytes;
 };
 
+struct hub_l2;
+
 struct hub {
+	struct hub_l2 *l2s;		/* l2.c */
+	unsigned nl2s;
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

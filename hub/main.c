@@ -42,6 +42,11 @@ static const char help[] =
     "      repository. --write-back branch|bundle [--branch cloop/NAME] [--message TEXT]: what the workload changed is\n"
     "      committed and pushed, or brought here; --ref must be a commit of 40 digits then. See edgehub help result.\n"
     "  result HANDLE [-o FILE]      what a run brought back, as JSON; -o: its bundle, for git fetch FILE BRANCH\n"
+    "  l2 forward DEVICE --for HANDLE (--tap NAME | --unix PATH) [--name eth1] [--address A/P]... [--mac M] [--mtu N]\n"
+    "      [--offload] [--id NAME]\n"
+    "      joins an interface of this machine (made when it is not there, and gone afterwards), or whatever listens at the\n"
+    "      stream socket PATH, to an interface in the network of the run HANDLE, until Ctrl-C or the end of the run.\n"
+    "      --address: of the run's interface, at most four.\n"
     "  logs HANDLE [-f] [--from N]  the log from offset N on; -f until the run ends\n"
     "  logs verify HANDLE\n"
     "      reads the stored log again, against the device's digest: verified, mismatch (code 1); or code 3: gap (bytes are\n"
@@ -101,7 +106,7 @@ static const struct command {
 } commands[] = {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "secret", cli_secret },
-	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "runs", cli_runs }, { "usb", cli_usb }, { "status", cli_status },
+	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb }, { "status", cli_status },
 };
 
 int

@@ -44,6 +44,8 @@ static struct {
 	char dir[PATH_MAX];		/* what follows is made of it */
 	char run[PATH_MAX], state[PATH_MAX], net_state[PATH_MAX], work_state[PATH_MAX], pool[PATH_MAX];
 	char conf[PATH_MAX], policy[PATH_MAX], workerd[PATH_MAX], net_arg[16], work_arg[16], pool_arg[48];
+	bool lends;			/* privhelper has verbs */
+	char l2_arg[4];
 	char priv_state[PATH_MAX], usb_arg[768];	/* usb_arg: classes of USB devices that are let in, "" = none are lent */
 } self;
 
@@ -243,9 +245,11 @@ set_usb(void)
 	char err[KEYFILE_ERR];
 	size_t len = 0;
 
-	if (geteuid() != 0 || policy_load(&policy, self.policy, 0, err) < 0 || !policy.usb)
+	if (geteuid() != 0 || policy_load(&policy, self.policy, 0, err) < 0 || (!policy.usb && !policy.l2))
 		return;
-	for (const char *item = NULL; (item = keyfile_list_next(&policy.usb_classes, item)) != NULL && len < sizeof(self.usb_arg);)
+	self.lends = true;
+	snprintf(self.l2_arg, sizeof(self.l2_arg), "%s", policy.l2 ? "yes" : "no");
+	for (const char *item = NULL; policy.usb && (item = keyfile_list_next(&policy.usb_classes, item)) != NULL && len < sizeof(self.usb_arg);)
 		len += (size_t)snprintf(self.usb_arg + len, sizeof(self.usb_arg) - len, "%s%s", len > 0 ? " " : "", item);
 	if (self.pool_count > 0)
 		snprintf(self.pool_arg, sizeof(self.pool_arg), "%u %u %u", self.pool_first, self.pool_count, self.pool_gid);
@@ -259,7 +263,7 @@ static void
 set_jobs(void)
 {
 	const char *const priv[] = { "-r", self.run, "-s", self.state, "-N", self.net_arg, "-W", self.work_arg };
-	const char *const lend[] = { "-r", self.run, "-s", self.state, "-u", self.usb_arg, "-P", self.pool_arg, "-N", self.net_arg,
+	const char *const lend[] = { "-r", self.run, "-s", self.state, "-u", self.usb_arg, "-l", self.l2_arg, "-P", self.pool_arg, "-N", self.net_arg,
 		"-W", self.work_arg };
 	const char *const net[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.net_state };
 	const char *const work[] = { "-c", self.conf, "-p", self.policy, "-r", self.run, "-s", self.work_state,
@@ -274,7 +278,7 @@ set_jobs(void)
 	job[PRIVHELPER].caps[2] = CAP_CHOWN;
 	job[PRIVHELPER].ncaps = self.usb_arg[0] != '\0' ? 3 : 1;
 	job[PRIVHELPER].listener = make_listener("introduce.sock", self.net_uid, self.work_uid, 0660);
-	if (self.usb_arg[0] != '\0')
+	if (self.lends)
 		SET_ARGS(&job[PRIVHELPER], lend);
 	else
 		SET_ARGS(&job[PRIVHELPER], priv);

@@ -15,8 +15,8 @@
 #include "privhelper/introduce.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -30,9 +30,6 @@
 #define OTHER(side)	((side) == SIDE_CONNECTD ? SIDE_WORKERD : SIDE_CONNECTD)
 #define DATA_LARGE	65536u		/* bulk a record may carry */
 #define DATA_SMALL	32768u		/* the same where the buffer stayed small */
-#define REFUSE_MIN_MS	1000		/* after the first bad record of a role, then doubling */
-#define REFUSE_STEPS	5		/* to 32 s */
-#define FORGIVE_MS	60000		/* so long without one more, and it begins at the minimum again */
 
 static const char *const names[TABLES] = { "connectd", "workerd", "a daemon" };
 static const enum ipc_role roles[SIDES] = { IPC_ROLE_CONNECTD, IPC_ROLE_WORKERD };
@@ -48,32 +45,12 @@ drop_peer(struct introducer *in, struct peer *peer)
 	if (peer->side == SIDE_EITHER || in->live[peer->side] != peer)
 		return;
 	in->live[peer->side] = NULL;
-	if (peer->side == SIDE_WORKERD && in->usb != NULL)
+	if (peer->side == SIDE_WORKERD)
 		usb_asker_gone(in->usb);
 	other = in->live[OTHER(peer->side)];
 	/* A send that fails needs no answer here: that channel is about to end, too. */
 	if (other != NULL)
 		ipc_send(&other->chan, PRIV_EV_GONE, NULL, 0);
-}
-
-static bool
-is_refused(const struct introducer *in, enum side side)
-{
-	return in->strikes[side] > 0 && monotime_before(monotime_now(), in->refused_until[side]);
-}
-
-static void
-refuse_for_a_time(struct introducer *in, enum side side)
-{
-	monotime_t now = monotime_now();
-	unsigned *strikes = &in->strikes[side];
-
-	if (*strikes > 0 && monotime_diff_ms(now, in->refused_until[side]) > FORGIVE_MS)
-		*strikes = 0;
-	in->refused_until[side] = monotime_add_ms(now, (int64_t)REFUSE_MIN_MS << *strikes);
-	log_info("%s is refused for %u s", names[side], REFUSE_MIN_MS / 1000 << *strikes);
-	if (*strikes < REFUSE_STEPS)
-		++*strikes;
 }
 
 static void
@@ -84,7 +61,7 @@ peer_ended(struct ipc_chan *chan, int err, void *ctx)
 
 	if (err < 0) {
 		log_error("%s, pid %d, broke the protocol: %s", names[peer->side], chan->peer.pid, strerror(-err));
-		refuse_for_a_time(in, peer->side);
+		log_info("%s is refused for %" PRId64 " ms", names[peer->side], strikes_add(&in->strikes[peer->side]));
 	}
 	drop_peer(in, peer);
 }
@@ -100,10 +77,9 @@ make_pair(struct introducer *in, enum side first)
 
 	if (takers[1] == NULL || (takers[0]->pair == takers[1]->pair && takers[0]->pair != 0))
 		return;
-	/* An id that neither side can take for the one it holds. */
-	while (what.pair == 0 || what.pair == takers[0]->pair || what.pair == takers[1]->pair)
-		if (getrandom(&what.pair, sizeof(what.pair), 0) != (ssize_t)sizeof(what.pair))
-			fatal("no random numbers: %s", strerror(errno));
+	what.pair = ipc_pair_id(takers[0]->pair, takers[1]->pair);
+	if (what.pair == 0)
+		fatal("no random numbers: %s", strerror(errno));
 	r = ipc_pair(PAIR_BUFFER, fds, &size);
 	if (r < 0)
 		fatal("cannot make a work channel: %s", strerror(-r));
@@ -134,14 +110,14 @@ introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		side = hello.role == IPC_ROLE_WORKERD ? SIDE_WORKERD : SIDE_CONNECTD;
 	if (ipc_take_hello(chan, msg, roles[side], NULL) < 0)
 		return -EPROTO;
-	if (is_refused(in, side)) {	/* where the uid did not tell: see on_connection() */
+	if (strikes_hold(&in->strikes[side])) {	/* where the uid did not tell: see on_connection() */
 		ipc_chan_done(chan);
 		return 0;
 	}
 	/* The newest connection is the side; an older one is a process on its way out. */
 	if (in->live[side] != NULL) {
 		ipc_chan_done(&in->live[side]->chan);
-		if (side == SIDE_WORKERD && in->usb != NULL)
+		if (side == SIDE_WORKERD)
 			usb_asker_gone(in->usb);
 	}
 	in->live[side] = peer;
@@ -175,23 +151,22 @@ static void
 on_connection(struct loop_io *io, uint32_t events)
 {
 	struct introducer *in = io->ctx;
-	_cleanup_close_ int fd = ipc_accept(io->fd);
 	struct ucred cred;
-	socklen_t len = sizeof(cred);
+	_cleanup_close_ int fd = ipc_accept_from(io->fd, &cred);
 	struct peer *peer;
 	enum side side, places;
 
 	if (fd == -EAGAIN || fd == -ECONNABORTED)
 		return;
-	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-		fatal("cannot accept a connection: %s", strerror(fd < 0 ? -fd : errno));
+	if (fd < 0)
+		fatal("cannot accept a connection: %s", strerror(-fd));
 	if (cred.uid != in->uids[SIDE_CONNECTD] && cred.uid != in->uids[SIDE_WORKERD]) {
 		log_warn("uid %u pid %d has no business here", cred.uid, cred.pid);
 		return;
 	}
 	places = cred.uid == in->uids[SIDE_CONNECTD] ? SIDE_CONNECTD : SIDE_WORKERD;
 	side = in->uids[SIDE_CONNECTD] == in->uids[SIDE_WORKERD] ? SIDE_EITHER : places;
-	if (is_refused(in, side))
+	if (strikes_hold(&in->strikes[side]))
 		return;
 	peer = take_place(in, in->peers[places]);
 	*peer = (struct peer){ .side = side };

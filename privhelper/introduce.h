@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "common/ipc.h"
-#include "common/monotime.h"
+#include "common/strikes.h"
 
 /* Indexes of tables and live peers. SIDE_EITHER: both run under one uid, HELLO decides. */
 enum side { SIDE_CONNECTD, SIDE_WORKERD, SIDE_EITHER };
@@ -35,8 +35,7 @@ struct introducer {
 	struct peer *live[SIDES];
 	struct usb *usb;	/* of the verbs; NULL: there are none */
 	unsigned accepted;	/* counts connections; says which place is next */
-	unsigned strikes[TABLES];	/* bad records of late, by side */
-	monotime_t refused_until[TABLES];	/* the side is not let in before */
+	struct strikes strikes[TABLES];	/* bad records of late, by side: it is not let in for a time */
 };
 
 /* Serves listener (not owned) in loop until it ends. in must stay where it is. 0 or -errno. */

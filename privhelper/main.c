@@ -32,45 +32,21 @@
 static struct introducer self;
 static struct usb usb;
 
-/* Descriptor 3 must be the listener it is said to be, and nothing else may stay open. */
-static void
-check_listener(const char *rundir)
-{
-	char path[128];
-
-	if (fd_listen_fds() != 1)
-		fatal("no listener was handed over (LISTEN_FDS=1): start edgeward-introduce.socket");
-	if (snprintf(path, sizeof(path), "%s/introduce.sock", rundir) >= (int)sizeof(path) || !fd_is_listener(LISTENER, SOCK_SEQPACKET, path))
-		fatal("descriptor 3 is not the listener of %s/introduce.sock", rundir);
-	if (close_range(LISTENER + 1, ~0u, 0) < 0 || fd_set_nonblock(LISTENER) < 0)
-		fatal("descriptors: %s", strerror(errno));
-}
-
-static void
-on_signal(int signo, void *ctx)
-{
-	loop_stop(ctx);
-}
-
 static void
 serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 {
-	bool lend_usb = conf->classes != NULL;
+	bool lend = conf->l2 || conf->classes != NULL;
 	struct loop *loop;
 	struct notify notify;
-	sigset_t mask;
 	int r = loop_new(&loop);
 
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGTERM);
-	sigaddset(&mask, SIGINT);
-	r = r < 0 ? r : loop_signals(loop, &mask, on_signal, loop);
+	r = r < 0 ? r : loop_stop_on_signals(loop);
 	r = r < 0 ? r : notify_init(&notify, loop);
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
-	self.usb = lend_usb ? &usb : NULL;
+	self.usb = lend ? &usb : NULL;
 	r = r < 0 ? r : sandbox_narrow(conf);
 	/* The thread loads the filter for both. */
-	r = r < 0 ? r : lend_usb ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
+	r = r < 0 ? r : lend ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
@@ -90,14 +66,15 @@ main(int argc, char **argv)
 	struct usb_conf conf = { .rundir = "/run/edgeward", .statedir = "/var/lib/edgeward", .sysroot = SYSFS, .devroot = DEV };
 	uint32_t net_uid = NO_UID, work_uid = NO_UID;
 	enum log_level level = LOG_LEVEL_INFO;
-	int opt, r = 0;
+	int opt, l2 = 0, r = 0;
 
-	while (r == 0 && (opt = getopt_long(argc, argv, "N:P:W:hr:s:u:vV", longs, NULL)) != -1) {
+	while (r == 0 && (opt = getopt_long(argc, argv, "N:P:W:hl:r:s:u:vV", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'N': r = parse_u32(optarg, 0, NO_UID - 1, &net_uid); break;
 		case 'W': r = parse_u32(optarg, 0, NO_UID - 1, &work_uid); break;
 		case 'P': r = optarg[0] != '\0' ? pool_parse(optarg, strlen(optarg), &conf.pool) : 0; break;
 		case 'h': return fputs(help, stdout) < 0;
+		case 'l': r = optarg[0] == '\0' ? 0 : parse_yes_no(optarg, &l2); break;
 		case 'r': conf.rundir = optarg; break;
 		case 's': conf.statedir = optarg; break;
 		case 'u': conf.classes = optarg[0] != '\0' ? optarg : NULL; break;
@@ -113,10 +90,14 @@ main(int argc, char **argv)
 	log_init("privhelper", level);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */
-	check_listener(conf.rundir);
+	r = fd_take_listener(LISTENER, SOCK_SEQPACKET, conf.rundir, "introduce.sock");
+	if (r < 0)
+		fatal("%s/introduce.sock: %s", conf.rundir, r == -ENOTCONN ? "no listener was handed over: start edgeward-introduce.socket" :
+		    r == -ENOTSOCK ? "descriptor 3 is not its listener" : strerror(-r));
 	if (conf.pool.count == 0)	/* then workloads run as workerd does */
 		conf.pool = (struct pool){ work_uid, 1, work_uid };
-	r = conf.classes != NULL ? usb_open(&usb, &conf) : 0;
+	conf.l2 = l2 != 0;
+	r = conf.l2 || conf.classes != NULL ? usb_open(&usb, &conf) : 0;
 	if (r < 0)
 		fatal("cannot start: %s", r == -EINVAL ? "-u: USB classes, such as \"ff 07 08\"" : strerror(-r));
 	serve(net_uid, work_uid, &conf);

@@ -15,19 +15,17 @@
 #include "proto/ipc/priv.h"
 
 /* Once, first, and no descriptor with it. */
-#define HELLO_ROW	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), \
-			  .max = sizeof(struct ipc_hello), .handler = introduce_hello }
+#define HELLO_ROW	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, sizeof(struct ipc_hello), sizeof(struct ipc_hello), introduce_hello }
+#define VERB(t, fds, s, op)	{ t, IPC_ST_OPEN, fds, fds, sizeof(struct s), sizeof(struct s), op }
 #define TABLE(rules)	{ rules, sizeof(rules) / sizeof((rules)[0]) }
 
 static const struct ipc_rule priv_rules_connectd[] = { HELLO_ROW };
 static const struct ipc_rule priv_rules_workerd[] = {
 	HELLO_ROW,
-	{ .type = PRIV_REQ_USB_ATTACH, .states = IPC_ST_OPEN, .min = sizeof(struct priv_usb_attach),
-	    .max = sizeof(struct priv_usb_attach), .handler = op_usb_attach },
-	{ .type = PRIV_REQ_USB_DETACH, .states = IPC_ST_OPEN, .min = sizeof(struct priv_usb_detach),
-	    .max = sizeof(struct priv_usb_detach), .handler = op_usb_detach },
-	{ .type = PRIV_REQ_USB_GRANT, .states = IPC_ST_OPEN, .min = sizeof(struct priv_usb_grant),
-	    .max = sizeof(struct priv_usb_grant), .handler = op_usb_grant },
+	VERB(PRIV_REQ_USB_ATTACH, 0, priv_usb_attach, op_usb_attach),
+	VERB(PRIV_REQ_USB_DETACH, 0, priv_usb_detach, op_usb_detach),
+	VERB(PRIV_REQ_USB_GRANT, 0, priv_usb_grant, op_usb_grant),
+	VERB(PRIV_REQ_TAP, 1, priv_tap, op_tap),
 };
 
 const struct priv_table priv_tables[TABLES] = {

@@ -6,8 +6,8 @@
  *
  * CAP_NET_ADMIN stays, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers of the default size (208 KiB)
  * the work channel holds three records of 64 KiB and would stall at every turn. The filter leaves that capability nothing else to
- * work on: no socket() of any family, no ioctl, setsockopt for two options only. Where it is missing (an ordinary user, a
- * container) nothing is kept and records shrink.
+ * work on: no socket() of any family, setsockopt for two options only, and what making a TAP takes: one routing socket, opened
+ * before, and the ioctls below. Where it is missing (an ordinary user, a container) nothing is kept and records shrink.
  *
  * Where USB devices are lent two more stay, both for the nodes in /dev/edgeward: CAP_MKNOD makes them, CAP_CHOWN gives them to a
  * runner. Landlock allows that in that one directory, and to open none of them; what else the verbs write is sysfs of vhci_hcd,
@@ -17,7 +17,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_tun.h>
+#include <linux/nsfs.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -27,6 +30,8 @@
 #include "common/vhci.h"
 
 #define TYPE_MASK	0xfu	/* the kind of socket without SOCK_CLOEXEC and SOCK_NONBLOCK */
+
+#define IOCTL(request)	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, request) } }
 
 static const struct sandbox_rule priv_rules[] = {
 	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, TYPE_MASK, SOCK_SEQPACKET) } },
@@ -39,6 +44,10 @@ static const struct sandbox_rule priv_rules[] = {
 	/* nodes for workloads: made, given away, removed */
 	{ .nr = SCMP_SYS(mknodat) }, { .nr = SCMP_SYS(fchownat) }, { .nr = SCMP_SYS(mkdirat) }, { .nr = SCMP_SYS(unlinkat) },
 	{ .nr = SCMP_SYS(getdents64) }, { .nr = SCMP_SYS(readlinkat) },
+	/* TAPs: one of /dev/net/tun, its offloads, its index; what a namespace is and whose */
+	IOCTL(TUNSETIFF), IOCTL(TUNGETFEATURES), IOCTL(TUNSETVNETHDRSZ), IOCTL(TUNSETVNETLE), IOCTL(TUNSETOFFLOAD), IOCTL(SIOCGIFINDEX),
+	IOCTL(NS_GET_NSTYPE), IOCTL(NS_GET_USERNS), IOCTL(NS_GET_OWNER_UID), { .nr = SCMP_SYS(fstatfs) },
+	{ SCMP_SYS(newfstatat), 1, { SANDBOX_EQ(3, AT_EMPTY_PATH) } },	/* fstat() of some C libraries */
 	/* the ledger, by row; the audit record, until it is on disk, and what was not whole cut off */
 	{ .nr = SCMP_SYS(pwrite64) }, { .nr = SCMP_SYS(fdatasync) }, { .nr = SCMP_SYS(ftruncate) },
 };
@@ -47,8 +56,8 @@ int
 sandbox_narrow(const struct usb_conf *conf)
 {
 	static const cap_value_t keep[] = { CAP_NET_ADMIN, CAP_MKNOD, CAP_CHOWN };
-	char hcds[VHCI_CONTROLLERS][96], nodes[96];
-	struct sandbox_path paths[VHCI_CONTROLLERS + 1];
+	char dirs[VHCI_CONTROLLERS][VHCI_PATH], nodes[VHCI_PATH];
+	struct sandbox_path paths[VHCI_CONTROLLERS + 2];
 	size_t n = 0;
 	int r = drop_to_caps(keep, conf->classes != NULL ? 3 : 1);
 
@@ -57,12 +66,12 @@ sandbox_narrow(const struct usb_conf *conf)
 		return -errno;
 	if (r == -EPERM)
 		r = drop_to_caps(NULL, 0);
-	for (; n < VHCI_CONTROLLERS; n++) {
-		snprintf(hcds[n], sizeof(hcds[n]), "%s/devices/platform/vhci_hcd.%zu", conf->sysroot, n);
-		paths[n] = (struct sandbox_path){ hcds[n], SANDBOX_READ | SANDBOX_WRITE };
-	}
+	for (; n < VHCI_CONTROLLERS; n++)
+		paths[n] = (struct sandbox_path){ vhci_path(conf->sysroot, n, dirs[n]), SANDBOX_READ | SANDBOX_WRITE };
 	snprintf(nodes, sizeof(nodes), "%s/" USBGRANT_DIR, conf->devroot);
 	paths[n++] = (struct sandbox_path){ nodes, SANDBOX_MKNOD };
+	if (conf->l2)
+		paths[n++] = (struct sandbox_path){ "/dev/net", SANDBOX_NODES };
 	r = r < 0 ? r : sandbox_landlock(paths, n);
 	if (r == 0)
 		log_warn("this kernel has no Landlock: files are protected by the unit's mounts only");

@@ -2,7 +2,7 @@
 #ifndef EDGEWARD_PRIVHELPER_USAGE_H
 #define EDGEWARD_PRIVHELPER_USAGE_H
 
-#define USAGE	"usage: privhelper [-hvV] [-r rundir] [-s statedir] [-u usb-classes] [-P pool] -N uid-of-connectd -W uid-of-workerd\n"
+#define USAGE	"usage: privhelper [-hvV] [-l yes|no] [-r rundir] [-s statedir] [-u usb-classes] [-P pool] -N uid-of-connectd -W uid-of-workerd\n"
 
 static const char help[] = USAGE
     "\n"
@@ -15,6 +15,7 @@ static const char help[] = USAGE
     "  -r DIR    where introduce.sock is; default /run/edgeward\n"
     "  -s DIR    state; default /var/lib/edgeward: the audit record is in privhelper/ below it\n"
     "  -u LIST   interface classes a USB device may have, such as \"ff 07 08\"; without it none is attached\n"
+    "  -l yes    Ethernet interfaces are made for workloads; default no\n"
     "  -P POOL   runner ids, as in /etc/edgeward/pool: first uid, count, gid; workloads under these may be lent devices\n"
     "  -v        log for developers, too\n"
     "  -V        print the version;  -h, --help  this text\n"

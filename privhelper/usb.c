@@ -60,16 +60,14 @@ usb_asker_here(const struct usb *u)
 {
 	struct priv_state st = { .flags = u->ready && u->permitted && u->hcd.n > 0 ? PRIV_STATE_USB : 0, .audit_seq = u->audit.head.seq };
 
+	st.flags |= u->ready && u->l2 ? PRIV_STATE_L2 : 0;
 	memcpy(st.audit_head, u->audit.head.digest, st.audit_seq != 0 ? AUDIT_HEX : 0);
 	if (*u->asker != NULL)
 		ipc_send(&(*u->asker)->chan, PRIV_EV_STATE, &st, sizeof(st));
 }
 
-/* A macro, so that the format is checked where it stands. 0, or -EIO: it is not on record. */
-#define RECORD(u, ...)	recorded(u, audit_append(&(u)->audit, __VA_ARGS__))
-
-static int
-recorded(const struct usb *u, int r)
+int
+usb_recorded(const struct usb *u, int r)
 {
 	if (r < 0)
 		log_error("what was done cannot be recorded: %s", strerror(-r));
@@ -93,7 +91,7 @@ give_up(struct usb *u, struct usb_slot *s, struct priv_usb_device *what, bool de
 
 	usbgrant_take(&u->grants, row_of(u, s));	/* first: the numbers of its nodes are not for the next device's owner */
 	r = detach ? hcd_detach(&u->hcd, s->port) : 0;
-	RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
+	USB_RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
 	    r < 0 ? strerrorname_np(-r) : "ok");
 	if (what != NULL)
 		tell(u, s, what);
@@ -172,7 +170,7 @@ on_answer(struct loop_io *io, uint32_t events)
 			.outcome = s->until.ns == MONOTIME_NEVER.ns ? PRIV_USB_TIMEOUT : PRIV_USB_GONE };
 		give_up(u, s, &job.what, true, strerrorname_np(-job.result));
 	} else {
-		RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
+		USB_RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
 		    job.what.vendor, job.what.product, job.what.interfaces, job.what.authorized, job.what.refused_class);
 		s->state = USB_THERE;
 		tell(u, s, &job.what);
@@ -237,7 +235,7 @@ op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	r = u == NULL || !u->ready ? -EIO : !pace_take(&u->pace, PACE_MS, PACE_BURST) ? -EAGAIN : 1;
 	if (r == 1) {
 		r = attach(u, &req, &ans, &end);
-		if (RECORD(u, "workerd pid=%d uid=%u usb-attach devid=%08x speed=%u port=%u result=%s", chan->peer.pid,
+		if (USB_RECORD(u, "workerd pid=%d uid=%u usb-attach devid=%08x speed=%u port=%u result=%s", chan->peer.pid,
 		    chan->peer.uid, req.devid, req.speed, ans.port, r < 0 ? strerrorname_np(-r) : "ok") < 0 && r == 0)
 			r = -EIO;	/* its end is closed, and the kernel frees the port */
 	}
@@ -265,7 +263,7 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
 		if (r == 0 && usbledger_is_ours(s, ports, n, NULL) != 0)
 			r = hcd_detach(&u->hcd, req.port);
-		RECORD(u, "workerd pid=%d uid=%u usb-detach port=%u devid=%08x result=%s", chan->peer.pid, chan->peer.uid, s->port,
+		USB_RECORD(u, "workerd pid=%d uid=%u usb-detach port=%u devid=%08x result=%s", chan->peer.pid, chan->peer.uid, s->port,
 		    s->devid, r < 0 ? strerrorname_np(-r) : "ok");
 		if (s->state != USB_ASKED)	/* else the thread's answer frees it */
 			set_free(u, s);
@@ -293,7 +291,7 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		r = usbgrant_give(&u->grants, row_of(u, s), dev, req.slot, &ans);
 		close(dev);
 		if (r != 0)
-			RECORD(u, "workerd pid=%d uid=%u usb-grant port=%u slot=%u nodes=%u result=%s", chan->peer.pid, chan->peer.uid,
+			USB_RECORD(u, "workerd pid=%d uid=%u usb-grant port=%u slot=%u nodes=%u result=%s", chan->peer.pid, chan->peer.uid,
 			    req.port, req.slot, ans.n, r < 0 ? strerrorname_np(-r) : "ok");
 	}
 	return ipc_answer(chan, &msg->hdr, r < 0 ? r : 0, &ans, sizeof(ans));
@@ -302,6 +300,8 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 void
 usb_asker_gone(struct usb *u)
 {
+	if (u == NULL)
+		return;
 	for (unsigned i = 0; i < USBLEDGER_SLOTS; i++)
 		usbgrant_take(&u->grants, i);
 	usbledger_abandon(&u->ledger, monotime_add_ms(monotime_now(), SETTLE_MS));
@@ -314,8 +314,9 @@ usb_open(struct usb *u, const struct usb_conf *conf)
 	_cleanup_close_ int run = fd_open_own_dir(conf->rundir, "privhelper", 0700), state = fd_open_own_dir(conf->statedir, "privhelper", 0750);
 	int r;
 
-	*u = (struct usb){ .permitted = conf->classes != NULL };
-	r = usbdesc_classes_parse(conf->classes != NULL ? conf->classes : "", &u->set);
+	*u = (struct usb){ .permitted = conf->classes != NULL, .l2 = conf->l2, .grants.dir = -1 };
+	r = u->l2 ? tap_init(&u->taps, conf->pool.first, conf->pool.count) : 0;
+	r = r < 0 ? r : usbdesc_classes_parse(conf->classes != NULL ? conf->classes : "", &u->set);
 	r = r < 0 ? r : hcd_open(&u->hcd, conf->sysroot);
 	if (r < 0)
 		return r;
@@ -324,8 +325,9 @@ usb_open(struct usb *u, const struct usb_conf *conf)
 	if (r < 0)
 		log_warn("ledger in %s/privhelper, audit record in %s/privhelper: %s; no devices are lent", conf->rundir, conf->statedir, strerror(-r));
 	u->ready = r >= 0;
-	usbgrant_open(&u->grants, conf->devroot, &conf->pool);
-	if (u->grants.dir < 0)
+	if (u->permitted)
+		usbgrant_open(&u->grants, conf->devroot, &conf->pool);
+	if (u->permitted && u->grants.dir < 0)
 		log_warn("%s/" USBGRANT_DIR ": %s; no workload sees a device", conf->devroot, strerror(-u->grants.problem));
 	return 0;
 }
@@ -333,11 +335,11 @@ usb_open(struct usb *u, const struct usb_conf *conf)
 int
 usb_start(struct usb *u, struct loop *loop, struct peer *const *asker, int (*narrow)(void))
 {
-	int r = usbauth_start(&u->auth, &u->hcd, &u->set, narrow);
+	int r = u->permitted ? usbauth_start(&u->auth, &u->hcd, &u->set, narrow) : narrow();
 
 	u->loop = loop;
 	u->asker = asker;
 	loop_timer_init(&u->timer, on_timer, u);
 	loop_timer_set_ms(loop, &u->timer, 0);
-	return r < 0 ? r : loop_io_add(loop, &u->answers, u->auth.answer, EPOLLIN, on_answer, u);
+	return r < 0 || !u->permitted ? r : loop_io_add(loop, &u->answers, u->auth.answer, EPOLLIN, on_answer, u);
 }

@@ -5,6 +5,7 @@
 #include "common/audit.h"
 #include "common/loop.h"
 #include "common/pace.h"
+#include "common/tap.h"
 #include "common/usbauth.h"
 #include "common/usbgrant.h"
 #include "common/usbledger.h"
@@ -17,7 +18,9 @@ struct usb {
 	struct hcd hcd;
 	struct usbauth auth;
 	struct usbdesc_classes set;
-	bool permitted;			/* policy: usb = yes */
+	bool permitted, l2;		/* policy: usb = yes, l2 = yes */
+	struct tap_maker taps;
+	struct pace tap_pace;
 	bool asked;			/* the thread has a job */
 	bool ready;			/* ledger and audit are there: without them no verb is possible */
 	struct usbledger ledger;
@@ -31,7 +34,8 @@ struct usb_conf {
 	const char *rundir, *statedir;
 	const char *sysroot, *devroot;	/* "/sys", "/dev" */
 	const char *classes;		/* see usbdesc.h; NULL: no device is attached */
-	struct pool pool;		/* who may be lent nodes */
+	bool l2;			/* TAPs are made */
+	struct pool pool;		/* who may be lent nodes and interfaces */
 };
 
 /*
@@ -47,9 +51,14 @@ int usb_start(struct usb *usb, struct loop *loop, struct peer *const *asker, int
 void usb_asker_here(const struct usb *usb);
 void usb_asker_gone(struct usb *usb);
 
+/* A macro, so that the format is checked where it stands. 0, or -EIO: it is not on record. */
+#define USB_RECORD(u, ...)	usb_recorded(u, audit_append(&(u)->audit, __VA_ARGS__))
+int usb_recorded(const struct usb *u, int r);
+
 /* Handlers of rules.c. */
 int op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+int op_tap(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);	/* tap.c */
 
 #endif

@@ -106,6 +106,8 @@ confinement_decide(const struct conf *conf, const struct policy *policy, const s
 			return WORK_REFUSED_SANDBOX;
 		}
 		c.parts |= need;
+		if (policy->l2 && network == WORK_NETWORK_NONE)
+			c.parts |= LAUNCH_PART_LINKS;
 	}
 	*ret_parts = c.parts;
 	return check_shown(conf, error);

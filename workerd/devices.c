@@ -63,6 +63,8 @@ devices_caps(struct workerd *w, struct device_offer *c)
 		    "attaches none: restart edgeward-privhelper; its log says more");
 	else
 		c->usb = 1;
+	l2_issue(w, c->l2_issue, sizeof(c->l2_issue));
+	c->l2 = c->l2_issue[0] == '\0';
 }
 
 void

@@ -46,17 +46,34 @@ on_started(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static struct workload *
+workload_of(struct ipc_chan *chan)
+{
+	return (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
+}
+
 static int
 on_secret(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	struct workload *wl = (struct workload *)(void *)((char *)chan - offsetof(struct workload, init));
 	struct init_done done;
 
 	memcpy(&done, msg->data, sizeof(done));
 	if (done.status > 0 || done.files > SECRETS_MAX)
 		return -EPROTO;
-	leases_answer(wl, msg->hdr.id, &done);
+	leases_answer(workload_of(chan), msg->hdr.id, &done);
 	return 0;
+}
+
+static int
+on_netns(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	return l2_on_netns(workload_of(chan), msg);
+}
+
+static int
+on_addresses(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	return l2_on_addresses(workload_of(chan), msg);
 }
 
 static void
@@ -73,8 +90,12 @@ init_ended(struct ipc_chan *chan, int err, void *ctx)
 static const struct ipc_rule init_rules[] = {
 	{ INIT_EV_STARTED, IPC_ST_OPEN, 0, 0, SIZE(launch_report), on_started },
 	{ INIT_ANS_SECRET, IPC_ST_OPEN, 0, 0, SIZE(init_done), on_secret },
+	{ INIT_ANS_NETNS, IPC_ST_OPEN, 0, 1, 0, 0, on_netns },
+	{ INIT_ANS_ADDRESSES, IPC_ST_OPEN, 0, 0, 0, 0, on_addresses },
 };
 
+static_assert(sizeof(struct init_secret) >= sizeof(struct l2_addresses) && sizeof(struct init_secret) >= sizeof(struct launch_report),
+    "the longest record, of both directions");
 static const struct ipc_conf init_conf = { .rules = init_rules, .nrules = sizeof(init_rules) / sizeof(init_rules[0]),
 	.max_payload = sizeof(struct init_secret), .queue_max = INIT_QUEUE_MAX, .ended = init_ended };
 

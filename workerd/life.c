@@ -205,6 +205,7 @@ finish(struct workload *wl)
 	output_close(wl);
 	ipc_chan_done(&wl->init);
 	devices_workload_ended(wl);
+	l2_workload_ended(wl);
 	arm(wl);
 	if (!wl->journaled_end)
 		life_journal(wl, JOURNAL_ENDED);
@@ -222,7 +223,8 @@ forget(struct workload *wl)
 	struct workerd *w = wl->w;
 
 	no_longer_awaited(wl);
-	devices_workload_ended(wl);	/* one that never ran had its lease, too */
+	devices_workload_ended(wl);
+	l2_workload_ended(wl);	/* one that never ran had its lease, too */
 	life_journal(wl, JOURNAL_DELIVERED);
 	if (wl->held)
 		launchchan_forget(wl);

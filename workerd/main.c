@@ -213,6 +213,7 @@ run(const struct options *o)
 	find_caps();
 	inventory_init(&self.inventory);
 	devices_init(&self);
+	l2_init(&self);
 	open_channels();
 	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)
@@ -265,6 +266,7 @@ main(int argc, char **argv)
 		return 0;
 	run(&o);
 	devices_done(&self);
+	l2_done(&self);
 	privchan_done(&self);
 	workchan_done(&self);
 	control_done(&self);

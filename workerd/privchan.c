@@ -68,6 +68,7 @@ priv_ended(struct ipc_chan *chan, int err, void *ctx)
 	ipc_chan_done(chan);
 	w->priv_pid = 0;
 	devices_priv_down(w);
+	l2_priv_down(w);
 	if (err < 0)
 		log_warn("privhelper's channel: %s", strerror(-err));
 	retry_later(w);
@@ -81,6 +82,7 @@ static const struct ipc_rule rules[] = {
 	{ PRIV_EV_USB_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(priv_usb_device), devices_on_device },
 	{ PRIV_ANS_USB_DETACH, IPC_ST_OPEN, 0, 0, 0, 0, on_gone },
 	{ PRIV_ANS_USB_GRANT, IPC_ST_OPEN, 0, 0, SIZE(priv_usb_granted), devices_on_granted },
+	{ PRIV_ANS_TAP, IPC_ST_OPEN, 0, 1, 0, 0, l2_on_tap },
 	{ PRIV_EV_STATE, IPC_ST_OPEN, 0, 0, SIZE(priv_state), devices_on_state },
 };
 
@@ -131,6 +133,7 @@ privchan_fault(struct workerd *w)
 	ipc_chan_done(&w->priv);	/* else the pair that connectd asks for would end the pause */
 	w->priv_pid = 0;
 	devices_priv_down(w);
+	l2_priv_down(w);
 	loop_timer_set_ms(w->loop, &w->priv_retry, grow_fault(&w->faults));
 }
 

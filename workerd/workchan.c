@@ -257,6 +257,8 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_DELIVERED, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_DISOWN, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_SESSION, IPC_ST_OPEN, 0, 0, SIZE(work_session), on_session },
+	{ WORK_REQ_L2, IPC_ST_OPEN, 0, 0, SIZE(l2_open), l2_on_open },
+	{ WORK_EV_L2_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(l2_ref), l2_on_close },
 	{ WORK_REQ_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(device_open), devices_on_open },
 	{ WORK_EV_DEVICE_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(device_ref), devices_on_close },
 };
@@ -269,6 +271,7 @@ drop(struct workerd *w)
 	ipc_chan_done(&w->work);
 	w->pair = 0;
 	devices_work_down(w);
+	l2_work_down(w);
 	output_session(w, false);
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)

@@ -18,6 +18,7 @@
 #include "workerd/ids.h"
 #include "workerd/inventory.h"
 #include "workerd/journal.h"
+#include "workerd/l2.h"
 #include "workerd/owners.h"
 #include "workerd/record.h"
 #include "workerd/spooldir.h"
@@ -95,6 +96,7 @@ struct workerd {
 	struct lease_tombstone tombstones[LEASE_TOMBSTONES];
 	unsigned next_tombstone;
 	struct devices devices;
+	struct l2 l2;
 
 	/* control.c */
 	struct loop_io control;

@@ -42,6 +42,7 @@ enum ctl_type {
 	CTL_ANS_POLICY = 0x0341,	/* struct ctl_policy */
 	CTL_REQ_DEVICES = 0x0350,	/* empty */
 	CTL_EV_DEVICE = 0x0352,		/* struct device_info of proto/ipc/device.h */
+	CTL_EV_LINK = 0x0354,		/* struct l2_open of proto/ipc/l2.h; an interface that is up */
 	CTL_ANS_DEVICES = 0x0351,	/* struct device_offer */
 	CTL_REQ_POLICY_TEST = 0x0344,	/* a work_spec, or empty + 1 sealed memfd with one: would it be started? */
 	CTL_ANS_POLICY_TEST = 0x0345,	/* struct ctl_verdict */

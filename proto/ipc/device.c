@@ -115,6 +115,7 @@ device_offer_ok(const struct device_offer *caps)
 	struct priv_state head = { .audit_seq = caps->audit_seq };
 
 	memcpy(head.audit_head, caps->audit_head, sizeof(head.audit_head));
-	return caps->usb <= 1 && caps->reserved == 0 && caps->hs_free <= caps->hs && caps->ss_free <= caps->ss && priv_state_ok(&head) &&
-	    text_ok(caps->issue, sizeof(caps->issue)) && (caps->issue[0] == '\0') == (caps->usb == 1);
+	return caps->usb <= 1 && caps->l2 <= 1 && caps->hs_free <= caps->hs && caps->ss_free <= caps->ss && priv_state_ok(&head) &&
+	    text_ok(caps->issue, sizeof(caps->issue)) && (caps->issue[0] == '\0') == (caps->usb == 1) &&
+	    text_ok(caps->l2_issue, sizeof(caps->l2_issue)) && (caps->l2_issue[0] == '\0') == (caps->l2 == 1);
 }

@@ -78,12 +78,13 @@ static_assert(sizeof(struct device_ref) == 128, "wire size");
 struct device_offer {
 	uint32_t usb;			/* 1: devices can be attached */
 	uint32_t hs, hs_free, ss, ss_free;	/* ports, over all controllers */
-	uint32_t reserved;
+	uint32_t l2;			/* 1: workloads can have interfaces */
 	uint64_t audit_seq;		/* see priv.h */
 	char audit_head[72];
 	char issue[128];		/* why not, with what to do; "" when usb */
+	char l2_issue[128];		/* the same of l2 */
 };
-static_assert(sizeof(struct device_offer) == 232, "wire size");
+static_assert(sizeof(struct device_offer) == 360, "wire size");
 
 /* Strings terminated and of their form, numbers in range. */
 bool device_open_ok(const struct device_open *open);

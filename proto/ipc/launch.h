@@ -38,6 +38,11 @@ enum init_type {
 	INIT_EV_SIGNAL = 0x0506,	/* W: struct init_signal; to the main process */
 	INIT_REQ_SECRET = 0x0508,	/* W: struct init_secret; REPLACE: + 1 fd, a sealed memfd with the content */
 	INIT_ANS_SECRET = 0x0509,	/* I: struct init_done */
+	/* Of one started with LAUNCH_PART_LINKS. */
+	INIT_REQ_NETNS = 0x050a,	/* W: empty */
+	INIT_ANS_NETNS = 0x050b,	/* I: one descriptor, its network namespace; or hdr.status */
+	INIT_REQ_ADDRESSES = 0x050c,	/* W: struct l2_addresses, see l2.h */
+	INIT_ANS_ADDRESSES = 0x050d,	/* I: hdr.status */
 };
 
 /* How the end of a workload is enforced on this machine. */
@@ -66,6 +71,7 @@ enum launch_tree {
 #define LAUNCH_PART_LANDLOCK	0x080u
 #define LAUNCH_PART_SECCOMP	0x100u
 #define LAUNCH_PART_FILTER	0x200u	/* START: with NET; a way out of it, filtered as the spec says */
+#define LAUNCH_PART_LINKS	0x400u	/* START, with NET: it may get interfaces. workinit, and no payload, keeps CAP_NET_ADMIN in its user namespace */
 #define LAUNCH_PARTS_IN_USER	(LAUNCH_PART_MOUNT | LAUNCH_PART_PID | LAUNCH_PART_IPC | LAUNCH_PART_UTS | LAUNCH_PART_NET | \
 				LAUNCH_PART_PROC | LAUNCH_PART_FILTER)
 #define LAUNCH_PARTS_UID	(LAUNCH_PART_LANDLOCK | LAUNCH_PART_SECCOMP)	/* sandbox-level = uid */

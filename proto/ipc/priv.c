@@ -51,10 +51,26 @@ priv_usb_granted_ok(const struct priv_usb_granted *granted)
 }
 
 bool
+priv_tap_name_ok(const char name[16])
+{
+	const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	return ipc_str_ok(name, 16) && strspn(name, letters) == strlen(name) && name[0] > '9' && name[0] != '_' &&
+	    strcmp(name, "lo") != 0 && strcmp(name, "all") != 0 && strcmp(name, "default") != 0;
+}
+
+bool
+priv_tap_ok(const struct priv_tap *req)
+{
+	return priv_tap_name_ok(req->name) && (req->mac[0] & 3) == 2 && req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX &&
+	    req->offload <= 1 && req->reserved == 0;
+}
+
+bool
 priv_state_ok(const struct priv_state *state)
 {
 	size_t len = ipc_str_ok(state->audit_head, sizeof(state->audit_head)) ? strlen(state->audit_head) : 1;
 
-	return (state->flags & ~PRIV_STATE_USB) == 0 && state->reserved == 0 && len == (state->audit_seq != 0 ? HEX : 0) &&
+	return (state->flags & ~(PRIV_STATE_USB | PRIV_STATE_L2)) == 0 && state->reserved == 0 && len == (state->audit_seq != 0 ? HEX : 0) &&
 	    strspn(state->audit_head, "0123456789abcdef") == len;
 }

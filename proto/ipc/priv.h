@@ -31,6 +31,15 @@ enum priv_type {
 	PRIV_REQ_USB_GRANT = 0x0116,	/* workerd -> privhelper: struct priv_usb_grant */
 	PRIV_ANS_USB_GRANT = 0x0117,
 
+	/*
+	 * One descriptor with it, the network namespace of a workload: an interface is made and put there, up, and its other end is the
+	 * descriptor that comes back with status 0. It is gone when that is closed. -EPERM l2 is off, or the namespace is none of a runner's;
+	 * -EEXIST an interface of that name is there; -ENODEV no TAPs on this machine; -EOPNOTSUPP no offload; -EAGAIN asked too often;
+	 * -EIO it cannot be recorded.
+	 */
+	PRIV_REQ_TAP = 0x0120,		/* workerd -> privhelper: struct priv_tap */
+	PRIV_ANS_TAP = 0x0121,		/* empty */
+
 	PRIV_EV_STATE = 0x0118,		/* privhelper -> workerd: struct priv_state; after HELLO and whenever it has changed */
 };
 
@@ -99,6 +108,23 @@ struct priv_usb_granted {
 };
 static_assert(sizeof(struct priv_usb_granted) == 456, "wire size");
 
+struct priv_tap {
+	char name[16];			/* of the interface there: priv_tap_name_ok() */
+	uint8_t mac[6];			/* locally administered, of one station */
+	uint16_t mtu;			/* 576..9000 */
+	uint32_t offload;		/* 1: frames come and go with a virtio_net_hdr */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct priv_tap) == 32, "wire size");
+
+#define PRIV_MTU_MIN	576u
+#define PRIV_MTU_MAX	9000u
+
+/* 1 to 15 of [a-zA-Z0-9._-], not "." or "..", not "lo"; begins with a letter, so no tool takes it for an option or a number. */
+bool priv_tap_name_ok(const char name[16]);
+bool priv_tap_ok(const struct priv_tap *req);
+
+#define PRIV_STATE_L2	0x2u	/* TAPs are made here */
 #define PRIV_STATE_USB	0x1u	/* USB devices are attached: privhelper was given classes, and its ledger and record are there */
 
 struct priv_state {

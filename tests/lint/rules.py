@@ -11,7 +11,8 @@ INCLUDES = {
         "parse",      # its two numbers on the command line
         "audit",      # the record of its verbs
         "pool",       # a number range on the command line
-        "pace",
+        "pace", "strikes",
+        "tap",        # interfaces of workloads
         "hcd", "vhci", "usbauth", "usbdesc", "usbgrant", "usbledger")]],     # USB
     # Root's one-shot: its parsers are the pure ones of proto/release; common/ipc and the records of the daemons are not among them.
     "privupgrade": ["privupgrade/", "proto/release/", *[f"common/{n}.h" for n in ("log", "cleanup", "fdutil", "monotime", "parse", "runprog")]],
@@ -59,7 +60,7 @@ FOLDER_MAX = {
     "privaccount": (200, []),
     # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; the others run in its child, after
     # the ids were given up, and confine.c once at start
-    "workerd/launcher": (800, ["workinit.c", "confine.c", "filter.c", "view.c", "netns.c", "ruleset.c", "secretfs.c"]),
+    "workerd/launcher": (800, ["workinit.c", "initlink.c", "confine.c", "filter.c", "view.c", "netns.c", "ruleset.c", "secretfs.c"]),
 }
 # Root's one-shots, which share a folder and a core: .c files each is made of. Every file of the folder is in one of them.
 EXECUTABLE_MAX = {
@@ -85,6 +86,7 @@ FORBIDDEN = [
         "connectd/netwatch.c",      # TFD_TIMER_CANCEL_ON_SET: to hear of a set clock
     ]),
     (r"(?<![\w.>])connect\s*\(", "one file dials; the others are local sockets", [
+        "hub/cli_l2.c",             # the CLI joins a socket that the operator named
         "hub/cli_usb.c",            # the CLI dials a usbipd for the operator who named it
         "connectd/race.c", "common/ipc.c", "common/notify.c",
         "workerd/launcher/netns.c",  # tries, in the workload's own namespace, what must not be reached

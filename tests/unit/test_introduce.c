@@ -42,7 +42,7 @@ pass_time(int64_t ms)
 static unsigned
 strikes(void)
 {
-	return in.strikes[C] + in.strikes[W] + in.strikes[SIDE_EITHER];
+	return in.strikes[C].n + in.strikes[W].n + in.strikes[SIDE_EITHER].n;
 }
 
 /* One daemon as the introducer sees it. */

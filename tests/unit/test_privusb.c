@@ -538,7 +538,7 @@ test_rules(void **state)
 	assert_int_equal(c->n, 1);
 	assert_int_equal(e->n, 1);
 	assert_int_equal(c->rules[0].type, IPC_HELLO);
-	assert_int_equal(w->n, 4);
+	assert_int_equal(w->n, 5);
 	assert_int_equal(w->rules[1].min, sizeof(struct priv_usb_attach));
 	assert_int_equal(w->rules[1].max, sizeof(struct priv_usb_attach));
 	assert_int_equal(w->rules[2].min, sizeof(struct priv_usb_detach));
@@ -547,7 +547,7 @@ test_rules(void **state)
 	assert_int_equal(w->rules[3].max, sizeof(struct priv_usb_grant));
 	for (size_t i = 1; i < w->n; i++) {
 		assert_int_equal(w->rules[i].states, IPC_ST_OPEN);
-		assert_int_equal(w->rules[i].max_fds, 0);
+		assert_int_equal(w->rules[i].max_fds, w->rules[i].type == PRIV_REQ_TAP ? 1 : 0);
 	}
 }
 

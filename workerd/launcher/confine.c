@@ -51,16 +51,17 @@ raise_loopback(void)
 
 /* The bounding set takes CAP_SETPCAP, which the user namespace gives; without one no_new_privs makes it meaningless. */
 static int
-drop_caps(bool bounding)
+drop_caps(bool bounding, bool links)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	const struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
+	const uint32_t keep = links ? 1u << CAP_NET_ADMIN : 0;
+	const struct __user_cap_data_struct rest[2] = { { .effective = keep, .permitted = keep }, { 0 } };
 
 	for (unsigned long cap = 0; bounding && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
 		;
 	if (bounding && errno != EINVAL)	/* the number behind the last one */
 		return -errno;
-	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+	return syscall(SYS_capset, &head, rest) < 0 ? -errno : 0;
 }
 
 int
@@ -90,7 +91,7 @@ confine_workload(const struct confine *c, const struct confine_who *who, enum in
 	if (r < 0)
 		return r;
 	*ret_stage = INIT_STAGE_CAPS;
-	if ((r = drop_caps((who->parts & LAUNCH_PART_USER) != 0)) < 0)
+	if ((r = drop_caps((who->parts & LAUNCH_PART_USER) != 0, (who->parts & LAUNCH_PART_LINKS) != 0)) < 0)
 		return r;
 	*ret_stage = INIT_STAGE_SECCOMP;
 	if ((who->parts & LAUNCH_PART_SECCOMP) == 0)

@@ -28,7 +28,7 @@ int confine_launcher(void);
 /*
  * In workinit, which is the runner already and, with LAUNCH_PART_USER, in its user namespace with every capability there; the
  * work directory is the current one. Does all parts but Landlock, which is the payload's alone, and is without capability
- * afterwards. 0, or -errno and the stage.
+ * afterwards, but for one with links. 0, or -errno and the stage.
  */
 struct confine_who {
 	uid_t uid;

@@ -89,6 +89,8 @@ struct workinit_fds {
 	int output, init, report, spec, root, cgroup;	/* cgroup: -1 = none */
 	int input;					/* descriptor 0, -1 = ours, which is /dev/null */
 };
+/* initlink.c: a record of workerd about interfaces; netns is -1 where it may get none. */
+void initlink_asked(const struct ipc_hdr *hdr, const void *payload, size_t len, int netns);
 pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 
 #endif

@@ -34,6 +34,7 @@
 #include "common/drop.h"
 #include "common/execpath.h"
 #include "common/userns.h"
+#include "proto/ipc/l2.h"
 #include "proto/ipc/work.h"
 #include "workerd/launcher/launcher.h"
 #include "workerd/launcher/secretfs.h"
@@ -47,6 +48,7 @@ static struct {
 	const struct launch_start *s;
 	struct confine_who who;
 } job;
+static int own_net = -1;		/* ours, for who makes interfaces in it */
 static char text[WORK_SPEC_MAX + 1];
 static struct work_net net;
 static struct netns netns;
@@ -211,6 +213,7 @@ struct said {
 	union {
 		struct init_signal sig;
 		struct init_secret secret;
+		struct l2_addresses addresses;
 	};
 };
 
@@ -264,6 +267,8 @@ hear(pid_t pid)
 		kill(pid, m.sig.signo);
 	else if (is_secret(&m, n))
 		do_secret(&m, fd);
+	else if (n >= (ssize_t)sizeof(m.hdr) && m.hdr.version == IPC_VERSION)
+		initlink_asked(&m.hdr, &m.addresses, (size_t)n - sizeof(m.hdr), own_net);
 	if (fd >= 0)
 		close(fd);
 	if (n != 0)
@@ -351,6 +356,8 @@ workinit(void)
 	check(r, stage);
 	if (job.who.secrets)
 		check((job.who.parts & LAUNCH_PART_MOUNT) != 0 ? place_secrets(&spec) : -EPERM, INIT_STAGE_SECRETS);
+	if ((job.who.parts & LAUNCH_PART_LINKS) != 0)
+		check(own_net = openat(FD_PROC, "self/ns/net", O_RDONLY | O_CLOEXEC), INIT_STAGE_NET);
 	check(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), INIT_STAGE_FDS);
 	check(p[1].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK), INIT_STAGE_FDS);
 	pid = spawn();

@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 revoke status
 end
 
 function __edgehub_devices
@@ -21,6 +21,8 @@ complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
 complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
 complete -c edgehub -n __edgehub_first -a result -d 'what a run brought back'
 complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
+complete -c edgehub -n __edgehub_first -a l2 -d 'join an Ethernet segment to a run'
+complete -c edgehub -n '__fish_seen_subcommand_from l2' -a 'forward (__edgehub_devices)'
 complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
 complete -c edgehub -n __edgehub_first -a status -d 'the server itself'

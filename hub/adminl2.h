@@ -1,0 +1,29 @@
+/* The records of admin.h about Ethernet segments. */
+#ifndef EDGEWARD_HUB_ADMINL2_H
+#define EDGEWARD_HUB_ADMINL2_H
+
+#include "hub/admin.h"
+
+struct admin_l2 {
+	char device[64];
+	char id[32];			/* name of the attachment */
+	char handle[72];		/* the run that gets the interface */
+	char name[16];			/* as it is called there */
+	char mac[20];			/* "" = the device chooses */
+	char addrs[4][48];
+	uint32_t mtu;			/* 0 = 1500 */
+	uint32_t offload;		/* 1: records with a virtio_net_hdr, if the device can */
+};
+static_assert(sizeof(struct admin_l2) == 404, "wire size");
+
+struct admin_l2_item {
+	char interface[16];
+	char mac[20];
+	uint32_t mtu;
+	uint32_t offload;
+};
+static_assert(sizeof(struct admin_l2_item) == 44, "wire size");
+
+bool admin_l2_ok(const struct admin_l2 *req);
+
+#endif

@@ -1,0 +1,264 @@
+"""Ethernet segments: an interface in a workload, joined to one of the operator's through hub, connectd, workerd, privhelper (B116, B118, B120, B121).
+
+Where the kinds could occur: common/tap.c (making, names, what is optional), common/netns.c and privhelper/tap.c (whose namespace), workerd/l2.c
+(the lease), workinit (addresses), connectd/l2dev.c and proto/hub/l2rec.c (frames), hub/l2.c and cli_l2.c. Everything is in namespaces the test made.
+"""
+import json
+import os
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+
+from lib import proc
+from lib.agent import exe
+from lib.livehub import LiveHub
+from lib.netns import Namespace
+from lib.proc import wait_for
+
+D = "edge-test"
+POLICY = {"work": {"network": "none"}, "devices": {"l2": "yes"}}
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/net/tun"), reason="needs root and /dev/net/tun")]
+
+
+@pytest.fixture
+def ehub():
+    h = LiveHub().start()
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def dev(agent, ehub):
+    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=POLICY)
+    a.conf["hub"]["ca-file"] = ehub.ca_file.file
+    a.write_conf()
+    a.start()
+    ehub.connected()
+    return a
+
+
+@pytest.fixture
+def side():
+    ns = Namespace()
+    ns.sh("ip link set lo up")
+    yield ns
+    ns.holder.kill()
+    ns.holder.wait()
+
+
+SERVER = """
+import socket, threading
+s = socket.create_server(("0.0.0.0", 7000))
+print("ready", flush=True)
+def serve(c):
+    while True:
+        d = c.recv(1 << 16)
+        if not d: break
+        if d[:4] == b"sink": continue
+        c.sendall(d)
+while True:
+    c, _ = s.accept()
+    threading.Thread(target=serve, args=(c,), daemon=True).start()
+"""
+
+
+def start(ehub, script=SERVER):
+    h = ehub.call("run", D, "--detach", "--", "/usr/bin/python3", "-uc", script)
+    assert h.returncode == 0, h
+    handle = h.stdout.decode().strip()
+    wait_for(lambda: b"ready" in ehub.call("logs", handle).stdout, 20, "the workload runs")
+    return handle
+
+
+class Forward:
+    """edgehub l2 forward in the namespace of the operator's side."""
+
+    def __init__(self, ehub, side, handle, *args, tap="tap0"):
+        self.side = side
+        self.p = subprocess.Popen([*side.enter, exe("edgehub"), "-j", "-d", ehub.data, "l2", "forward", D, "--for", handle, "--tap", tap, *args],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        line = self.p.stdout.readline()
+        self.info = json.loads(line) if line.strip() else None
+
+    def up(self, addr="10.9.0.1/24", tap="tap0"):
+        assert self.info, self.p.stderr.read()
+        self.side.sh(f"ip addr add {addr} dev {tap}; ip link set {tap} mtu {self.info['mtu']} up")
+        return self
+
+    def end(self):
+        if self.p.poll() is None:
+            self.p.terminate()
+        self.p.wait(10)
+        return self.p.stderr.read()
+
+
+def ping(side, dest, n=20, size=56):
+    """Echo requests, answered by the kernel of the workload's side. How many came back."""
+    def run():
+        s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        s.settimeout(5)
+        got = 0
+        for i in range(n):
+            body = struct.pack("!HH", 77, i) + bytes(size)
+            total = sum(struct.unpack(f"!{len(body) // 2}H", body)) + 0x0800
+            total = (total >> 16) + (total & 0xffff)
+            s.sendto(struct.pack("!BBH", 8, 0, ~(total + (total >> 16)) & 0xffff) + body, (dest, 0))
+            while True:
+                try:
+                    p = s.recv(65536)
+                except TimeoutError:
+                    break
+                if p[20] == 0 and p[24:28] == body[:4] and p[28:] == body[4:]:
+                    got += 1
+                    break
+        return got
+    return side.call(run)
+
+
+def echo(side, dest, data):
+    """The same bytes back over TCP; MB/s both ways."""
+    def run():
+        s = socket.create_connection((dest, 7000), 20)
+        s.settimeout(60)
+        t = time.monotonic()
+        sender = threading.Thread(target=s.sendall, args=(data,))
+        sender.start()
+        back = bytearray()
+        while len(back) < len(data):
+            d = s.recv(1 << 18)
+            assert d, "the connection ended"
+            back += d
+        sender.join()
+        assert bytes(back) == data
+        return len(data) / (time.monotonic() - t) / 1e6
+    return side.call(run)
+
+
+def ours():
+    """Interfaces of our making outside of every namespace."""
+    return [n for n in os.listdir("/sys/class/net") if n.startswith("ewt")]
+
+
+def workload_pid(dev):
+    return dev.ctl("workloads").json["workloads"][0]["pid"] if dev.ctl("-j", "workloads").rc == 0 else 0
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_two_namespaces(dev, ehub, side, offload):
+    """Pinged, and bytes echoed over TCP, IPv4 and IPv6, through the whole chain."""
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--address", "fd09::2/64", "--mac", "02:00:00:00:00:07", "--mtu", "1400",
+                *(["--offload"] if offload else [])).up()
+    assert f.info == {"interface": "eth1", "mac": "02:00:00:00:00:07", "mtu": 1400, "offload": offload}
+    assert ping(side, "10.9.0.2") == 20
+    assert ping(side, "10.9.0.2", 5, 1300) == 5
+    echo(side, "10.9.0.2", os.urandom(3_000_000))
+    assert ours() == []
+    assert dev.ctl("status").rc == 0
+    assert f.end() == ""
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+def test_b116_what_is_there_is_refused(dev, ehub, side):
+    handle = start(ehub)
+    a = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+    b = Forward(ehub, side, handle, "--id", "second", tap="tap1")
+    assert b.info is None and "an interface eth1 is there already" in b.end()
+    lo = Forward(ehub, side, handle, "--name", "lo", tap="tap1")
+    assert lo.info is None and "--name" in lo.end()
+    assert ping(side, "10.9.0.2", 3) == 3, "the first one is what it was"
+    again = Forward(ehub, side, handle, "--name", "eth2", "--address", "10.10.0.2/24", tap="tap1").up("10.10.0.1/24", "tap1")
+    assert ping(side, "10.10.0.2", 3) == 3
+    a.end()
+    again.end()
+
+
+@pytest.mark.parametrize("policy, text", [
+    ({"work": {"network": "none"}}, "l2 = no"), ({"devices": {"l2": "yes"}}, "without a network of its own")])
+def test_refused_by_policy(agent, ehub, side, policy, text):
+    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=policy)
+    a.conf["hub"]["ca-file"] = ehub.ca_file.file
+    a.write_conf()
+    a.start()
+    ehub.connected()
+    handle = start(ehub)
+    f = Forward(ehub, side, handle)
+    assert f.info is None and text in f.end()
+
+
+def test_no_such_workload(dev, ehub, side):
+    f = Forward(ehub, side, "nobody")
+    assert f.info is None and "no workload nobody runs here" in f.end()
+
+
+def test_the_end_of_the_workload_ends_it(dev, ehub, side):
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+    assert f.p.wait(20) == 1 and "the workload has ended" in f.p.stderr.read()
+
+
+def test_b118_kill9(dev, ehub, side):
+    """Any daemon, again and again: nothing is left, and the next one is up at once."""
+    handle = start(ehub)
+    for i in range(8):
+        f = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--id", f"round-{i}")
+        if f.info:
+            f.up()
+            assert ping(side, "10.9.0.2", 2) == 2
+        role = ("connectd", "workerd", "privhelper")[i % 3]
+        dev.kill9(role)
+        if role == "connectd":
+            assert f.p.wait(20) == 1
+        f.end()
+        ehub.connected()
+        wait_for(lambda: dev.ctl("status").rc == 0, 20, "all is well again")
+        assert ours() == []
+
+        def gone():
+            g = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--id", f"check-{i}-{time.monotonic_ns()}")
+            ok = g.info is not None
+            g.end()
+            return ok
+        wait_for(gone, 20, "it can be had again")
+
+
+def test_b121_storm_and_control(dev, ehub, side):
+    """A flood of frames, of all sizes, from the operator's side: the control channel answers, the log flows, and then the segment works."""
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+    stop = threading.Event()
+
+    def flood():
+        def run():
+            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+            s.bind(("tap0", 0))
+            sizes = (14, 60, 1514, 1518)
+            n = 0
+            while not stop.is_set():
+                try:
+                    s.send(b"\xff" * 6 + os.urandom(6) + b"\x88\xb5" + bytes(sizes[n % 4] - 14))
+                except OSError:
+                    time.sleep(0.001)
+                n += 1
+        side.call(run)
+    t = threading.Thread(target=flood)
+    t.start()
+    try:
+        worst = 0.0
+        for _ in range(5):
+            begin = time.monotonic()
+            p = ehub.call("run", D, "--", "/bin/echo", "x")
+            worst = max(worst, time.monotonic() - begin)
+            assert p.returncode == 0 and p.stdout == b"x\n"
+            assert dev.ctl("status").rc == 0
+    finally:
+        stop.set()
+        t.join()
+    assert worst < 10, worst
+    assert ping(side, "10.9.0.2", 3) == 3
+    f.end()
