@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/cleanup.h"
 #include "common/keyfile.h"
@@ -47,6 +48,10 @@ static const struct key conf_keys[] = {
 	{ "work", "sandbox", KEY_CHOICE, C(work_sandbox), 0, 0, sandbox_choices, "require" },
 	{ "work", "account", KEY_STR, C(work_account), 0, 31, NULL, "" },
 	{ "work", "show", KEY_STR, C(work_show), 0, 0, NULL, "" },
+	{ "upgrade", "mirror", KEY_STR, C(upgrade_mirror), 0, 0, NULL, "" },
+	{ "upgrade", "rate", KEY_SIZE, C(upgrade_rate), 16384, 1u << 30, NULL, "1M" },
+	{ "upgrade", "wait-min", KEY_MS, C(upgrade_wait_min), 10, HOUR, NULL, "10s" },
+	{ "upgrade", "wait-max", KEY_MS, C(upgrade_wait_max), 10, 24 * HOUR, NULL, "30m" },
 	{ "log", "level", KEY_CHOICE, C(log_level), 0, 0, level_choices, "info" },
 };
 
@@ -61,6 +66,14 @@ conf_parse(struct conf *conf, const char *name, const char *text, size_t len, ch
 	}
 	if (r == 0 && (conf->retry_min > conf->retry_max_local || conf->retry_max_local > conf->retry_max)) {
 		snprintf(err, CONF_ERR_SIZE, "%s: [link] must have retry-min <= retry-max-local <= retry-max", name);
+		return -EINVAL;
+	}
+	if (r == 0 && conf->upgrade_mirror[0] != '\0' && strncmp(conf->upgrade_mirror, "https://", 8) != 0) {
+		snprintf(err, CONF_ERR_SIZE, "%s: [upgrade] mirror must be an https:// address", name);
+		return -EINVAL;
+	}
+	if (r == 0 && conf->upgrade_wait_min > conf->upgrade_wait_max) {
+		snprintf(err, CONF_ERR_SIZE, "%s: [upgrade] must have wait-min <= wait-max", name);
 		return -EINVAL;
 	}
 	if (r == 0 && conf->work_spool != 0 && (conf->work_spool < SPOOL_MIN || conf->work_spool > conf->work_spool_total)) {

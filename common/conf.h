@@ -42,6 +42,10 @@ struct conf {
 	enum conf_sandbox work_sandbox;
 	char work_account[CONF_STR];	/* "" = edgeward-run and a pool; else one account, no pool */
 	char work_show[CONF_STR];	/* directories workloads see besides the system's, separated by a space */
+	/* [upgrade] */
+	char upgrade_mirror[CONF_STR];	/* https URL, "" = none */
+	uint64_t upgrade_rate;		/* bytes a second */
+	int64_t upgrade_wait_min, upgrade_wait_max;	/* ms */
 	/* [log] */
 	enum log_level log_level;
 };

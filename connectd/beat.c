@@ -12,6 +12,7 @@
 #include "connectd/jitter.h"
 #include "connectd/session.h"
 #include "connectd/usbdev.h"
+#include "connectd/upframes.h"
 #include "proto/hub/rfc3339.h"
 
 #define SOON_MS		1000	/* least distance of a beat that is sent for the sake of an ack */
@@ -178,6 +179,7 @@ beat_acked(struct session *s, const struct cloop_frame *f)
 		s->p.ops->server_time(wall, server_ns, s->p.ctx);
 	}
 	report_acked(s, (uint64_t)seq);
+	upframes_acked(s, (uint64_t)seq);
 	if (s->unconfirmed > 0)
 		beat_soon(s);
 }

@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 
 #include "connectd/devframes.h"
+#include "connectd/upgrader.h"
 #include "proto/ipc/launch.h"
 
 static const char *
@@ -103,6 +104,23 @@ put_sandbox(struct json_w *w, const struct work_caps *work, uint8_t controllers,
 	json_w_end_obj(w);
 }
 
+static void
+put_upgrade(struct json_w *w, struct upgrader *u)
+{
+	const char *issue = "this agent takes no upgrades";
+	struct upfacts facts;
+
+	if (u != NULL) {
+		upgrader_facts(u, NULL, &facts);
+		issue = uptarget_issue(&facts);
+		if (facts.sequence > 0)
+			json_w_int(w, "build_sequence", (int64_t)facts.sequence);
+	}
+	json_w_bool(w, "remote_upgrade", issue == NULL);
+	if (issue != NULL)
+		json_w_str(w, "remote_upgrade_issue", issue);
+}
+
 void
 caps_put(struct json_w *w, const struct device_caps *device, const struct mirror *mirror, enum conf_sandbox mode,
     const struct policy *policy, bool extended)
@@ -127,6 +145,7 @@ caps_put(struct json_w *w, const struct device_caps *device, const struct mirror
 		json_w_end_obj(w);
 	}
 	inventory_put(w, &mirror->inventory, policy, extended);
+	put_upgrade(w, device->upgrader);
 	if (extended)
 		put_sandbox(w, work, mirror->inventory.head.limits, mode);
 	if (extended)

@@ -10,6 +10,8 @@
 #include "proto/hub/json.h"
 #include "proto/ipc/work.h"
 
+struct upgrader;
+
 #define CAPS_LABELS_MAX	32
 
 struct device_label {
@@ -20,6 +22,7 @@ struct device_caps {
 	const char *arch;		/* Go's spelling */
 	struct device_label labels[CAPS_LABELS_MAX];
 	size_t nlabels;
+	struct upgrader *upgrader;	/* NULL: no upgrade comes from a hub */
 };
 
 /* -EINVAL with err filled when the labels of the configuration are not "k=v, k=v". */

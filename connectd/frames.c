@@ -6,6 +6,7 @@
 #include "connectd/devframes.h"
 #include "connectd/session.h"
 #include "connectd/streams.h"
+#include "connectd/upframes.h"
 
 #define NAMED_MAX_MS	(24LL * 3600 * 1000)
 #define IN_HELLO	0x1u
@@ -90,6 +91,7 @@ static const struct frame_rule rules[] = {
 	{ "device_open", IN_UP | NEEDS_PAYLOAD, devframes_open },
 	{ "device_close", IN_UP | NEEDS_PAYLOAD, devframes_close },
 	{ "inventory_req", IN_UP, invframe_request },
+	{ "upgrade", IN_UP | NEEDS_PAYLOAD, upframes_request },
 	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },
 	{ "install_harness", IN_UP | NEEDS_PAYLOAD, harness_install },

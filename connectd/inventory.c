@@ -14,7 +14,6 @@
 
 #define USB_ROOM	(64u << 10)	/* then no further device: the frame has offers, too */
 #define ISSUE_FILTER	"the part of this agent that runs workloads has not said yet"
-#define ISSUE_UPGRADE	"this agent's version takes no upgrade from a hub; its operator upgrades it on the device"
 
 void
 inventory_begin(struct inventory *inv)
@@ -157,8 +156,6 @@ inventory_put(struct json_w *w, const struct inventory *inv, const struct policy
 		json_w_str(w, "packet_filter_issue", !inv->known ? ISSUE_FILTER :
 		    launch_filter_issue_text((enum filter_issue)inv->head.filter_issue));
 	json_w_str(w, "update_channel", policy->channel == POLICY_CHANNEL_EDGE ? "edge" : "stable");
-	json_w_bool(w, "remote_upgrade", false);
-	json_w_str(w, "remote_upgrade_issue", ISSUE_UPGRADE);
 	if (!inv->known)
 		return;
 	if ((inv->head.flags & INVENTORY_F_GIT) != 0) {

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/trim.h"
+#include "connectd/upframes.h"
 
 #define SETTLED_MS	1000	/* after the welcome: the runs that were resumed are under way */
 
@@ -187,6 +188,13 @@ link_wake(struct link *link, const char *why)
 }
 
 void
+link_upgrade_news(struct link *link)
+{
+	if (link->session != NULL)
+		upframes_tell(link->session);
+}
+
+void
 link_reconnect(struct link *link)
 {
 	link->stopped = link->have_spent = false;
@@ -222,7 +230,7 @@ on_opened(bool edgeward1, const char *peer, void *ctx)
 	struct link *link = ctx;
 	bool use_cred = !link->enrolling && link->p.cred->state == CRED_GOOD;
 	struct session_params params = { .loop = link->p.loop, .conf = link->p.conf, .policy = link->p.policy,
-		.device = link->p.device, .mirror = link->p.mirror, .work = link->p.work, .conn = link->conn,
+		.device = link->p.device, .mirror = link->p.mirror, .work = link->p.work, .upgrader = link->p.upgrader, .conn = link->conn,
 		.edgeward1 = edgeward1, .statefd = link->p.cred->dirfd, .agent_id = use_cred ? link->p.cred->cred.agent_id : "",
 		.name = link->p.conf->device_name[0] != '\0' ? link->p.conf->device_name :
 		    link->enrolling ? link->enroll.name : link->p.cred->cred.name,

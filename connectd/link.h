@@ -34,8 +34,9 @@ struct link_params {
 	struct clock_floor *clock;
 	struct mirror *mirror;
 	struct workchan *work;
-	const struct notify *notify;	/* these two may be NULL */
+	const struct notify *notify;	/* these three may be NULL */
 	struct eventlog *events;
+	struct upgrader *upgrader;
 };
 
 /* tell.c: how attempts and sessions ended, by cause; the last one is for all that have no place of their own. */
@@ -92,6 +93,9 @@ void link_kick(struct link *link);
 
 /* The world has changed (an address, the resolver, the clock): do not wait any longer than the floor of the backoff. */
 void link_wake(struct link *link, const char *why);
+
+/* An upgrade has come to a result: the hub is told, if there is a session. */
+void link_upgrade_news(struct link *link);
 
 /* edgectl reconnect: the same, also out of a session and out of "stopped". */
 void link_reconnect(struct link *link);

@@ -25,8 +25,13 @@
 #include "connectd/privchan.h"
 #include "connectd/sandbox.h"
 #include "connectd/tls.h"
+#include "connectd/upfetch.h"
+#include "connectd/upgrader.h"
+#include "connectd/upplace.h"
 #include "connectd/workchan.h"
 #include "version.h"
+
+#define LINK_BUSY	16384u	/* bytes that wait for the link: a download waits, too */
 
 struct options {
 	const char *conf, *policy, *rundir, *statedir;
@@ -48,6 +53,8 @@ struct connectd {
 	struct mirror mirror;
 	struct workchan work;
 	struct privchan priv;
+	struct upgrader upgrader;
+	struct upgrade_place place;
 	struct link link;
 	struct control control;
 };
@@ -115,6 +122,7 @@ check_hub(const struct connectd *c)
 		.proxy = c->conf.hub_proxy, .no_proxy = c->conf.hub_no_proxy };
 	struct dial_params params;
 	struct tls_trust *trust;
+	struct url mirror;
 	char err[200] = "";
 
 	if (hub.url[0] == '\0')	/* it may come with a bundle */
@@ -122,6 +130,8 @@ check_hub(const struct connectd *c)
 	if (dial_params_init(&params, &hub, &none, err) < 0)
 		fatal("%s: [hub] %s", c->opt.conf, err);
 	explicit_bzero(&params.proxy, sizeof(params.proxy));
+	if (c->conf.upgrade_mirror[0] != '\0' && url_parse(c->conf.upgrade_mirror, &mirror, err) < 0)
+		fatal("%s: [upgrade] mirror: %s", c->opt.conf, err);
 	if (!c->opt.check)	/* else it is loaded where it is used */
 		return;
 	if (tls_trust_new(c->conf.hub_ca_file, &trust, err) < 0)
@@ -240,7 +250,10 @@ prepare(struct connectd *c)
 static void
 enter_sandbox(struct connectd *c)
 {
-	int abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file, c->opt.policy);
+	int abi;
+
+	upplace_find(&c->place, c->opt.statedir, c->opt.conf);
+	abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file, c->opt.policy, c->place.releases, c->place.keys);
 
 	if (abi < 0)
 		fatal("the sandbox could not be entered: %s", strerror(-abi));
@@ -248,17 +261,47 @@ enter_sandbox(struct connectd *c)
 		log_warn("this kernel has no Landlock; files are protected by the unit's mounts and by permissions only");
 }
 
+/* The line belongs to the link first. */
+static bool
+link_is_busy(void *ctx)
+{
+	const struct connectd *c = ctx;
+
+	return c->link.conn != NULL && hubconn_queued(c->link.conn) > LINK_BUSY;
+}
+
+static void
+upgrade_news(void *ctx)
+{
+	struct connectd *c = ctx;
+
+	link_upgrade_news(&c->link);
+}
+
+static void
+begin_upgrader(struct connectd *c)
+{
+	static const struct upgrader_net net = { .start = upfetch_start, .free = upfetch_free };
+	struct upgrader_params params = { .loop = c->loop, .env = c->env, .net = &net, .conf = &c->conf, .policy = &c->policy,
+		.clock = &c->clock, .statedir = c->statefd, .releases = c->place.releases, .keys = c->place.keys, .managed = c->place.managed,
+		.helper = c->place.helper, .sequence = c->place.sequence, .busy = link_is_busy, .news = upgrade_news, .ctx = c };
+
+	upgrader_init(&c->upgrader, &params);
+	c->device.upgrader = &c->upgrader;
+}
+
 static void
 meet_the_others(struct connectd *c)
 {
 	struct link_params params = { .loop = c->loop, .env = c->env, .conf = &c->conf, .policy = &c->policy,
 		.device = &c->device, .cred = &c->cred, .clock = &c->clock, .mirror = &c->mirror, .work = &c->work,
-		.notify = &c->notify, .events = &c->events };
+		.notify = &c->notify, .events = &c->events, .upgrader = &c->upgrader };
 
 	mirror_init(&c->mirror);
 	workchan_init(&c->work, c->loop, &c->mirror, work_changed, c);
 	if (privchan_init(&c->priv, c->loop, &c->work, c->opt.rundir) < 0)
 		fatal("run directory: the path is too long");
+	begin_upgrader(c);
 	link_init(&c->link, &params);
 	if (control_init(&c->control, c->loop, c->listener, &c->link, &c->priv) < 0)
 		fatal("control socket: %s", strerror(errno));
@@ -288,6 +331,7 @@ wind_up(struct connectd *c)
 	notify_send(&c->notify, "STOPPING=1");
 	control_done(&c->control);
 	link_done(&c->link);
+	upgrader_done(&c->upgrader);
 	privchan_done(&c->priv);
 	workchan_done(&c->work);
 	mirror_done(&c->mirror);

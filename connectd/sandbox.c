@@ -36,7 +36,7 @@ static const struct sandbox_rule net_rules[] = {
 	OPTION(IPPROTO_IPV6, IPV6_V6ONLY), OPTION(IPPROTO_IP, IP_RECVERR), OPTION(IPPROTO_IPV6, IPV6_RECVERR),
 	/* files: Landlock says which */
 	CALL(openat), CALL(newfstatat), CALL(statx), CALL(getdents64), CALL(readlink), CALL(readlinkat), CALL(faccessat),
-	CALL(faccessat2), CALL(access), CALL(fsync), CALL(fdatasync), CALL(renameat), CALL(renameat2), CALL(unlinkat),
+	CALL(faccessat2), CALL(access), CALL(fstatfs), CALL(fsync), CALL(fdatasync), CALL(renameat), CALL(renameat2), CALL(unlinkat),
 	CALL(inotify_add_watch), CALL(inotify_rm_watch),
 	/* a large start goes to workerd as a sealed memfd */
 	CALL(memfd_create), { SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_ADD_SEALS) } },
@@ -46,13 +46,16 @@ static const struct sandbox_rule net_rules[] = {
 };
 
 int
-connectd_sandbox_enter(const char *statedir, const char *token_file, const char *policy_file)
+connectd_sandbox_enter(const char *statedir, const char *token_file, const char *policy_file, const char *releases,
+    const char *keys)
 {
 	char token[256], policy[PATH_MAX];
 	const struct sandbox_path paths[] = {
 		{ statedir, SANDBOX_READ | SANDBOX_WRITE },
 		{ "/etc", SANDBOX_READ },
 		{ sandbox_directory_of(policy_file, policy, sizeof(policy)), SANDBOX_READ },	/* again at a reload */
+		{ releases, SANDBOX_READ },		/* what became of upgrades */
+		{ keys, SANDBOX_READ },
 		{ "/dev/urandom", SANDBOX_READ | SANDBOX_DEVICE },	/* the resolver's query ids */
 		{ "/run/systemd/resolve", SANDBOX_READ },
 		{ "/run/NetworkManager", SANDBOX_READ },

@@ -71,6 +71,7 @@ struct session_params {
 	int statefd;			/* for branches that are shipped */
 	const char *agent_id;		/* "" while enrolling */
 	const char *name;
+	struct upgrader *upgrader;	/* NULL: there is none */
 	uint64_t *beat_seq;		/* of the process; the number of the last beat */
 	const struct session_ops *ops;
 	void *ctx;
@@ -108,6 +109,9 @@ struct session {
 	bool named;			/* the hub's bye named a window to come back in */
 	struct backoff_window window;
 	int64_t clock_offset_ms;	/* hub minus us; INT64_MIN = unknown */
+	uint64_t results_beat;		/* results of upgrades were sent before this beat; 0 = none waits */
+	uint64_t results_to;		/* up to this attempt; and of the job of this id, which ended here */
+	char results_job[HANDLE_SIZE];
 	uint64_t unknown_frames;
 	char out[8192];			/* for frames of bounded size */
 };

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "connectd/upframes.h"
+
 struct stream_row {
 	const char *kind;
 	/* Must answer f. channel is claimed. */
@@ -10,6 +12,7 @@ struct stream_row {
 };
 
 static const struct stream_row rows[] = {
+	{ "release", upframes_release },
 	{ NULL, NULL },
 };
 

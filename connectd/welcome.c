@@ -7,6 +7,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "connectd/session.h"
+#include "connectd/upframes.h"
 #include "proto/hub/limits.h"
 #include "proto/hub/rfc3339.h"
 #include "version.h"
@@ -129,6 +130,7 @@ publish(struct session *s, const struct json *payload)
 	if (json_get_int(payload, "heartbeat_seconds", 1, 3600, &seconds) && seconds * 1000 < s->beat_ms)
 		s->beat_ms = seconds * 1000;
 	s->p.ops->up(s->p.ctx);
+	upframes_tell(s);
 	beat_start(s);
 	stop_refused(s);
 	report_all(s);

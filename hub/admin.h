@@ -62,9 +62,12 @@ enum admin_type {
 	ADMIN_EV_USB_END = 0x0644,	/* struct admin_usb_item: error says why */
 	ADMIN_REQ_USB_LIST = 0x0646,	/* empty */
 	ADMIN_ANS_USB_LIST = 0x0647,
-	ADMIN_REQ_L2 = 0x0650,		/* struct admin_l2 + 1 descriptor: a stream socket that carries the records */
-	ADMIN_ANS_L2 = 0x0651,		/* struct admin_l2_item; sent when the device has the interface */
-	ADMIN_EV_L2_END = 0x0652,	/* struct admin_text: why */
+	ADMIN_REQ_L2 = 0x0660,		/* struct admin_l2 + 1 descriptor: a stream socket that carries the records */
+	ADMIN_ANS_L2 = 0x0661,		/* struct admin_l2_item; sent when the device has the interface */
+	ADMIN_EV_L2_END = 0x0662,	/* struct admin_text: why */
+	ADMIN_REQ_UPGRADE = 0x0622,	/* struct admin_upgrade_req; and 1 descriptor of the release file, or none */
+	ADMIN_ANS_UPGRADE = 0x0623,	/* struct admin_upgrade: how it ended; or struct admin_text */
+	ADMIN_EV_UPGRADE = 0x0624,	/* struct admin_upgrade: how it goes */
 	ADMIN_REQ_REVOKE = 0x061a,	/* struct admin_text: device */
 	ADMIN_ANS_REVOKE = 0x061b,	/* struct admin_text: its id */
 };
@@ -209,6 +212,29 @@ struct admin_usb_item {
 	char error[208];
 };
 static_assert(sizeof(struct admin_usb_item) == 912, "wire size");
+#define ADMIN_UPGRADE_NO_WAIT	0x1u	/* answer when the device has accepted it */
+
+struct admin_upgrade_req {
+	char device[64];
+	char target[64];		/* release tag, "latest", "edge:HEX"; with a release its version */
+	uint32_t settle;		/* seconds, 0 = the device's own */
+	uint32_t flags;
+	uint64_t size, sequence;	/* of the release; 0 = it comes from the device's mirror */
+	char sha256[72];		/* 64 hexadecimal digits */
+};
+static_assert(sizeof(struct admin_upgrade_req) == 224, "wire size");
+
+enum admin_upgrade_phase { ADMIN_UPGRADE_SENDING, ADMIN_UPGRADE_SENT, ADMIN_UPGRADE_ACCEPTED, ADMIN_UPGRADE_AWAY, ADMIN_UPGRADE_OVER };
+
+struct admin_upgrade {
+	uint32_t phase;
+	uint32_t reserved;
+	uint64_t done, total;		/* bytes, while it is sent */
+	char outcome[24];		/* OVER: installed, already_current, refused, rolled_back; accepted with NO_WAIT */
+	char from[64], to[64];
+	char text[256];			/* the device's own words */
+};
+static_assert(sizeof(struct admin_upgrade) == 432, "wire size");
 
 /* ---- START ---- */
 
@@ -257,6 +283,8 @@ bool admin_follow_ok(const struct admin_follow *req);
 bool admin_secret_revoke_ok(const struct admin_secret_revoke *req);
 bool admin_signal_ok(const struct admin_signal *req);
 bool admin_usb_ok(const struct admin_usb *req);
+bool admin_upgrade_req_ok(const struct admin_upgrade_req *req);
+bool admin_upgrade_ok(const struct admin_upgrade *ev);
 bool admin_text_ok(const struct admin_text *text);
 
 #endif

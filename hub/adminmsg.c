@@ -13,6 +13,25 @@
 #include "proto/ipc/priv.h"
 
 bool
+admin_upgrade_req_ok(const struct admin_upgrade_req *req)
+{
+	bool release = req->size != 0;
+
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->target, sizeof(req->target)) &&
+	    ipc_str_ok(req->sha256, sizeof(req->sha256)) && (req->flags & ~ADMIN_UPGRADE_NO_WAIT) == 0 && req->settle <= INT32_MAX &&
+	    req->size <= INT64_MAX && req->sequence <= INT64_MAX &&
+	    strspn(req->sha256, "0123456789abcdef") == (release ? 64 : 0) && req->sha256[release ? 64 : 0] == '\0' &&
+	    utf8_valid_prefix((const uint8_t *)req->target, strlen(req->target), NULL) == strlen(req->target);
+}
+
+bool
+admin_upgrade_ok(const struct admin_upgrade *ev)
+{
+	return ev->phase <= ADMIN_UPGRADE_OVER && ipc_str_ok(ev->outcome, sizeof(ev->outcome)) && ipc_str_ok(ev->from, sizeof(ev->from)) &&
+	    ipc_str_ok(ev->to, sizeof(ev->to)) && ipc_str_ok(ev->text, sizeof(ev->text));
+}
+
+bool
 admin_text_ok(const struct admin_text *text)
 {
 	return ipc_str_ok(text->text, sizeof(text->text));

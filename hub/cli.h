@@ -72,6 +72,7 @@ int cli_status(struct cli *cli, int argc, char *argv[]);
 int cli_signal(struct cli *cli, int argc, char *argv[]);
 int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_usb(struct cli *cli, int argc, char *argv[]);
+int cli_upgrade(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
 int cli_l2(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);

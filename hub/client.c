@@ -12,6 +12,7 @@
 #include "hub/secret.h"
 #include "hub/usb.h"
 #include "hub/l2.h"
+#include "hub/upsend.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
 #define SNDBUF		(1 << 20)
@@ -43,6 +44,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_USB, IPC_ST_OPEN, 1, 1, sizeof(struct admin_usb), sizeof(struct admin_usb), client_usb },
 	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
 	{ ADMIN_REQ_L2, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2), sizeof(struct admin_l2), client_l2 },
+	{ ADMIN_REQ_UPGRADE, IPC_ST_OPEN, 0, 1, sizeof(struct admin_upgrade_req), sizeof(struct admin_upgrade_req), client_upgrade },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 
@@ -76,6 +78,7 @@ client_free(struct client *client)
 	usb_client_gone(hub, client->serial);
 	l2_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
+	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);
 	ipc_chan_done(&client->chan);
 	if (client->prev != NULL)
@@ -134,14 +137,22 @@ client_say(struct client *client, const struct ipc_hdr *req, int status, const c
 	return ipc_answer(&client->chan, req, status, &text, sizeof(text));
 }
 
+struct client *
+client_find(struct hub *hub, uint64_t serial)
+{
+	for (struct client *c = hub->clients; c != NULL; c = c->next)
+		if (c->serial == serial)
+			return c;
+	return NULL;
+}
+
 void
 client_answer(struct hub *hub, uint64_t serial, uint32_t id, int status, const char *text)
 {
 	struct ipc_hdr req = { .type = ADMIN_REQ_SIGNAL, .id = id };
 
-	for (struct client *c = hub->clients; c != NULL; c = c->next)
-		if (c->serial == serial) {
-			(void)client_say(c, &req, status, "%s", text);
-			return;
-		}
+	struct client *c = client_find(hub, serial);
+
+	if (c != NULL)
+		(void)client_say(c, &req, status, "%s", text);
 }

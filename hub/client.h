@@ -28,6 +28,9 @@ void client_free(struct client *client);
 /* Answers a request that had to wait for a device. The client may be gone. status 0 or -errno. */
 void client_answer(struct hub *hub, uint64_t serial, uint32_t id, int status, const char *text);
 
+/* The client of this serial, or NULL. */
+struct client *client_find(struct hub *hub, uint64_t serial);
+
 /* Answers with a sentence. Returns 0, or -errno when the channel is of no use. */
 int client_say(struct client *client, const struct ipc_hdr *req, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -43,6 +46,7 @@ int client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_run(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_follow(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_signal(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+int client_upgrade(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);	/* upsend.c */
 void client_pump(struct client *client);
 
 /* The record for one run; run NULL = it is not in memory. */

@@ -28,6 +28,7 @@ struct session;
 struct run;
 struct client;
 struct hub_usb;
+struct upsend;
 
 struct hub_counters {
 	uint64_t sessions, refused, rx_bytes, tx_bytes, log_bytes;
@@ -54,6 +55,7 @@ struct hub {
 	struct session *sessions;
 	struct run *runs;
 	struct client *clients;
+	struct upsend *upsends;		/* upgrades that a client waits for */
 	unsigned nclients;
 	struct hub_usb *usbs;		/* usb.c */
 	unsigned nusbs;

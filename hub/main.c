@@ -62,6 +62,11 @@ static const char help[] =
     "      run, link or usbipd. Prints the nodes as the run sees them. Without --for it waits for a start that names it.\n"
     "      --match: only if it is that vendor and product.\n"
     "  usb list                     what is forwarded now\n"
+    "  upgrade DEVICE [--to TARGET | --release FILE] [--settle SECONDS] [--no-wait]\n"
+    "      has the device upgrade itself, on trial, and waits for what becomes of it. TARGET: latest (default), a version, or\n"
+    "      edge:COMMIT, which the device fetches from its own mirror. --release: sends it this release file, or the one in this\n"
+    "      directory. The device decides: its keys, its channel, its policy (policy.conf, [upgrade] remote). --no-wait: until\n"
+    "      the device has accepted it.\n"
     "  revoke DEVICE                ends its session, refuses its credential for good\n"
     "  runs [--open] [--max N] [DEVICE]\n"
     "      runs, the newest first, with state and exit code; --open: those that have not ended.\n"
@@ -74,6 +79,7 @@ static const char help[] =
     "-j prints JSON. DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 usage, 3 not verifiable (logs verify), 4 nobody answers on the socket, 5 permission denied.\n"
+    "upgrade: 0 installed, or that release runs already; 1 refused or failed; 3 rolled back.\n"
     "run: the workload's own code; 128 + signal when one ended it; 120 it ended well, but its write-back failed; 121 left: the hub did not come back, or Ctrl-\\,\n"
     "122 the device lost the run, 123 the device refused it, 124 ended at its timeout, 125 not started (no such device,\n"
     "not connected, wrong usage, no hub).\n";
@@ -106,7 +112,8 @@ static const struct command {
 } commands[] = {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "secret", cli_secret },
-	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb }, { "status", cli_status },
+	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
+	{ "upgrade", cli_upgrade }, { "status", cli_status },
 };
 
 int

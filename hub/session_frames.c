@@ -11,6 +11,7 @@
 #include "hub/secret.h"
 #include "hub/streams.h"
 #include "hub/usb.h"
+#include "hub/upsend.h"
 
 /* Takes the request an answer belongs to off the list; NULL when nobody waits for it. */
 static struct request *
@@ -91,6 +92,8 @@ take_error(struct session *s, const struct frame *f)
 	struct run *run;
 
 	text_clean(text, sizeof(text), message != NULL ? message : "no reason was given");
+	if (req == NULL && upsend_error(s, f->id, text))
+		return;
 	if (req == NULL) {
 		log_info("device %s: says: %s", s->device, log_quote(quoted, sizeof(quoted), text, strlen(text)));
 		return;
@@ -211,6 +214,12 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_LOG_OPEN:
 		take_log_open(s, f);
+		return;
+	case FRAME_UPGRADING:
+		upsend_upgrading(s, f);
+		return;
+	case FRAME_UPGRADE_RESULT:
+		upsend_result(s, f);
 		return;
 	case FRAME_STREAM_OPENED:
 		take_stream_opened(s, f);

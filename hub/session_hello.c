@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "hub/run.h"
+#include "hub/upsend.h"
 #include "hub/verdict.h"
 #include "proto/hub/limits.h"
 
@@ -277,4 +278,5 @@ session_hello(struct session *s, const struct frame *f)
 	if (!s->gone)
 		conn_deadline(s->conn, HUB_SILENCE_MS);
 	resend_starts(s);
+	upsend_session(s);
 }

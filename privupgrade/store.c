@@ -129,17 +129,24 @@ store_record(struct updater *u, enum upgrade_outcome outcome, const char *code, 
 	struct upgrade_history *h = &u->history;
 	struct upgrade_entry e = { .attempt = s->attempt, .time = (uint64_t)(monotime_wall_ns() / 1000000000), .source = s->source,
 		.outcome = outcome, .from = s->from_sequence, .to = s->sequence };
-	int n;
+	int n, r;
 
-	if (h->n > 0 && h->entries[h->n - 1].attempt >= s->attempt)
-		return 0;	/* recorded before an interruption */
+	/* Recorded before an interruption: but maybe not for everybody. */
+	bool known = h->n > 0 && h->entries[h->n - 1].attempt >= s->attempt;
+
 	snprintf(e.id, sizeof(e.id), "%s", s->id);
 	snprintf(e.version, sizeof(e.version), "%s", s->version);
 	snprintf(e.code, sizeof(e.code), "%s", code);
 	snprintf(e.detail, sizeof(e.detail), "%s", detail);
-	upgrade_history_add(h, &e);
+	if (!known)
+		upgrade_history_add(h, &e);
 	n = upgrade_history_write(h, buf, sizeof(buf));
-	return n < 0 ? n : fd_replace_file(u->dir, "history", buf, (size_t)n, 0600);
+	if (n < 0)
+		return n;
+	/* The copy is what connectd tells the hub. */
+	if (!known && (r = fd_replace_file(u->dir, "history", buf, (size_t)n, 0600)) < 0)
+		return r;
+	return fd_replace_file(u->releases, "results", buf, (size_t)n, 0644);
 }
 
 int

@@ -26,7 +26,7 @@ static const char *const conf_keys[] = {
 	"link.connect-timeout", "link.handshake-timeout", "link.write-timeout", "link.heartbeat", "link.dead-after", "link.retry-min",
 	"link.retry-max-local", "link.retry-max", "link.stable-after", "device.name", "work.root", "work.slots", "work.retain",
 	"work.spool", "work.spool-total", "work.overflow", "work.overflow-wait", "work.kill-grace", "work.disk-low", "work.sandbox",
-	"log.level", NULL,
+	"upgrade.rate", "upgrade.wait-min", "upgrade.wait-max", "log.level", NULL,
 };
 static const char *const policy_keys[] = {
 	"work.start", "work.programs", "work.users", "work.network", "work.attach", "work.nested-userns", "limits.memory",

@@ -51,7 +51,10 @@ def test_installs(rig):
         st = os.stat(os.path.join(release, name))
         assert st.st_uid == 0 and stat.S_IMODE(st.st_mode) == (0o755 if name in PROGRAMS else 0o644), name
     assert rig.upgrade(Release(rig, 3, "3.0")) == ("done", "ok")
-    assert os.listdir(os.path.join(rig.state, "releases")) == ["3"]
+    assert rig.releases() == ["3"]
+    # What connectd tells the hub: the same, and readable for it.
+    results = os.path.join(rig.state, "releases/results")
+    assert stat.S_IMODE(os.stat(results).st_mode) == 0o644 and open(results, "rb").read() == open(os.path.join(rig.state, "upgrade/history"), "rb").read()
 
 
 WRITTEN = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(?:write|pwrite64|writev|copy_file_range|sendfile)\(\d+<([^>]*)>.* = (\d+)$")
@@ -134,7 +137,7 @@ def test_b91_goes_back_once(rig, who, how, code):
     bad = Release(rig, behaviours={who: how})
     got = rig.upgrade(bad, settle=5)
     assert got[0] == "rolled-back" and got[1] in code.split() and rig.current() == rig.updater() == rig.packaged
-    assert rig.complete() == "1.0" and not rig.leftovers() and os.listdir(os.path.join(rig.state, "releases")) == []
+    assert rig.complete() == "1.0" and not rig.leftovers() and rig.releases() == []
     # B90: it is remembered; asking again costs nothing, a restart does not reset it, a newer one is tried afresh.
     for _ in range(3):
         rig.boot()
@@ -221,7 +224,7 @@ def refused(rig, release, code, **kw):
     got = rig.upgrade(release, **kw)
     assert got is not None and got[0] in ("refused", "failed") and got[1] in code.split(), (got, rig.history()[-1:])
     assert rig.current() == rig.updater() == before and not rig.leftovers()
-    assert os.listdir(os.path.join(rig.state, "releases")) == ([before.split("/")[1]] if before.startswith("rel") else [])
+    assert rig.releases() == ([before.split("/")[1]] if before.startswith("rel") else [])
 
 
 @pytest.mark.parametrize("kw, code", [

@@ -229,10 +229,14 @@ class Rig:
     def updater(self):
         return os.readlink(os.path.join(self.state, "updater"))
 
+    def releases(self):
+        """What is installed beside the results, which stay."""
+        return sorted(n for n in os.listdir(os.path.join(self.state, "releases")) if n != "results")
+
     def leftovers(self):
         """What should be gone when nothing is open."""
         found = os.listdir(os.path.join(self.state, "upgrade/taken"))
-        found += [n for n in os.listdir(os.path.join(self.state, "releases")) if not re.fullmatch(r"\d+", n)]
+        found += [n for n in os.listdir(os.path.join(self.state, "releases")) if not re.fullmatch(r"\d+|results", n)]
         found += [n for n in os.listdir(os.path.join(self.state, "upgrade")) if n not in ("taken", "queue", "history", "progress")]
         return found + [n for n in os.listdir(self.state) if n.endswith(".new")]
 
