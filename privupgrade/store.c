@@ -131,22 +131,15 @@ store_record(struct updater *u, enum upgrade_outcome outcome, const char *code, 
 		.outcome = outcome, .from = s->from_sequence, .to = s->sequence };
 	int n, r;
 
-	/* Recorded before an interruption: but maybe not for everybody. */
-	bool known = h->n > 0 && h->entries[h->n - 1].attempt >= s->attempt;
-
 	snprintf(e.id, sizeof(e.id), "%s", s->id);
 	snprintf(e.version, sizeof(e.version), "%s", s->version);
 	snprintf(e.code, sizeof(e.code), "%s", code);
 	snprintf(e.detail, sizeof(e.detail), "%s", detail);
-	if (!known)
+	if (h->n == 0 || h->entries[h->n - 1].attempt < s->attempt)	/* else it was recorded before an interruption */
 		upgrade_history_add(h, &e);
 	n = upgrade_history_write(h, buf, sizeof(buf));
-	if (n < 0)
-		return n;
-	/* The copy is what connectd tells the hub. */
-	if (!known && (r = fd_replace_file(u->dir, "history", buf, (size_t)n, 0600)) < 0)
-		return r;
-	return fd_replace_file(u->releases, "results", buf, (size_t)n, 0644);
+	r = n < 0 ? n : fd_replace_file(u->dir, "history", buf, (size_t)n, 0600);
+	return r < 0 ? r : fd_replace_file(u->releases, "results", buf, (size_t)n, 0644);	/* connectd tells the hub */
 }
 
 int

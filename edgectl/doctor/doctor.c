@@ -42,6 +42,7 @@ static const struct {
 	{ "units", step_units },
 	{ "processes", step_processes },
 	{ "keys", step_keys },
+	{ "upgrades", step_upgrade },
 };
 #define NSTEPS	(sizeof(steps) / sizeof(steps[0]))
 
@@ -94,7 +95,8 @@ start_systemctl(struct doctor *d)
 {
 	static const char *argv[] = { NULL, "show", "--no-pager", "--property=Id,LoadState,ActiveState,SubState,UnitFileState,"
 		"NeedDaemonReload,Delegate,DropInPaths,NRestarts", "edgeward-connectd.service", "edgeward-workerd.service",
-		"edgeward-privhelper.service", "edgeward-connectd.socket", "edgeward-workerd.socket", "edgeward-introduce.socket", NULL };
+		"edgeward-privhelper.service", "edgeward-connectd.socket", "edgeward-workerd.socket", "edgeward-introduce.socket",
+		"edgeward-upgrade.path", NULL };
 	const struct child_spec spec = { .argv = argv, .errors_too = true };
 
 	d->units_show = (struct child){ .fd = -1, .status = -1 };

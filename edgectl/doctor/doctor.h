@@ -108,6 +108,7 @@ void step_pool(struct doctor *d);
 void step_units(struct doctor *d);		/* units.c */
 void step_processes(struct doctor *d);		/* identity.c */
 void step_keys(struct doctor *d);		/* accounts.c */
+void step_upgrade(struct doctor *d);		/* upgrade.c */
 
 /* proxyenv.c: the proxy variables connectd has, as "name=value" in env (at most max, NULL after the last), text in buf. */
 #define PROXYENV_MAX	8

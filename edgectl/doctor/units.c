@@ -72,7 +72,9 @@ judge(struct doctor *d, const struct unit *u)
 	} else if (strcmp(u->active, "active") != 0) {
 		if (strcmp(u->active, "inactive") == 0)
 			snprintf(command, sizeof(command), "systemctl enable --now %s", u->id);
-		check_bad(d, name, CHECK_FAIL, "not-running", command, "%s is %s (%s)", u->id, u->active, u->sub);
+		/* Without it no upgrade is taken; everything else works. */
+		check_bad(d, name, strcmp(u->id, "edgeward-upgrade.path") == 0 ? CHECK_WARN : CHECK_FAIL, "not-running", command,
+		    "%s is %s (%s)", u->id, u->active, u->sub);
 	} else if (strcmp(u->file, "disabled") == 0) {
 		snprintf(command, sizeof(command), "systemctl enable %s", u->id);
 		check_bad(d, name, CHECK_WARN, "disabled", command, "%s runs, but will not start at boot", u->id);

@@ -396,6 +396,52 @@ test_keys(void **state)
 	says("keys", CHECK_FAIL, "key");
 }
 
+/* ---- upgrades ---- */
+
+#define STATE_TEXT "edgeward-upgrade-state 1\nphase trial\nattempt 1\nsource hub\nid u\nfrom /usr/lib/edgeward\nfrom-sequence 1\nsequence 2\n" \
+	"version 2.0\nentries 1\nsettle 60\nunits 7\nconnected no\npeer -\ncode none\ndetail -\n"
+
+static void
+test_upgrades(void **state)
+{
+	(void)state;
+	snprintf(d.state, sizeof(d.state), "%s/var/lib/edgeward", d.root);
+	step_upgrade(&d);
+	says("upgrade", CHECK_SKIPPED, "");
+	put("/var/lib/edgeward/upgrade/history", "edgeward-upgrade-history 1\n");
+	put("/etc/edgeward/policy.conf", "[upgrade]\nremote = yes\n");
+	snprintf(d.policy_path, sizeof(d.policy_path), "%s/etc/edgeward/policy.conf", d.root);
+	nseen = 0;
+	step_upgrade(&d);
+	says("upgrade", CHECK_OK, "");
+	says("releases", CHECK_OK, "");
+	says("remote-upgrade", CHECK_WARN, "no-updater");
+	put("/var/lib/edgeward/upgrade/state", STATE_TEXT);
+	put("/var/lib/edgeward/releases/results", "edgeward-upgrade-history 1\n"
+	    "entry 1 1 hub a rolled-back 1 2 2.0 crashed it crashed\n");
+	put("/var/lib/edgeward/updater/privupgrade", "x");
+	nseen = 0;
+	step_upgrade(&d);
+	says("upgrade", CHECK_WARN, "upgrade-open");
+	says("releases", CHECK_WARN, "release-bad");
+	says("remote-upgrade", CHECK_WARN, "no-mirror");
+	/* One that is newer has been installed since: the bad one is of no interest. */
+	put("/var/lib/edgeward/upgrade/state", "garbage\n");
+	put("/var/lib/edgeward/releases/results", "edgeward-upgrade-history 1\n"
+	    "entry 1 1 hub a rolled-back 1 2 2.0 crashed it crashed\nentry 2 2 hub b done 1 3 3.0 ok fine\n");
+	d.conf_ok = true;
+	snprintf(d.conf.upgrade_mirror, sizeof(d.conf.upgrade_mirror), "https://m.example/");
+	nseen = 0;
+	step_upgrade(&d);
+	says("upgrade", CHECK_FAIL, "upgrade-state");
+	says("releases", CHECK_OK, "");
+	says("remote-upgrade", CHECK_OK, "");
+	put("/var/lib/edgeward/releases/results", "nonsense\n");
+	nseen = 0;
+	step_upgrade(&d);
+	says("releases", CHECK_WARN, "upgrade-results");
+}
+
 /* ---- units ---- */
 
 static void
@@ -565,7 +611,7 @@ main(void)
 	static const struct CMUnitTest tests[] = {
 #define T(name)	cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 		T(test_each_leg), T(test_answers), T(test_hub_clock), T(test_plaintext_is_told), T(test_no_probe), T(test_routes),
-		T(test_lent), T(test_namespaces), T(test_controllers), T(test_accounts), T(test_keys), T(test_units), T(test_unit_text),
+		T(test_lent), T(test_namespaces), T(test_controllers), T(test_accounts), T(test_keys), T(test_upgrades), T(test_units), T(test_unit_text),
 		T(test_redact), T(test_proxy_variables), T(test_dates), T(test_exit_code), T(test_long_texts_are_cut), T(test_children_are_ended),
 	};
 
