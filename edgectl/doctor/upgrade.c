@@ -52,17 +52,17 @@ look_open(struct doctor *d, int base)
 	int r = read_state(base, &s);
 
 	if (r == 0)
-		check_bad(d, "upgrade", CHECK_WARN, "upgrade-open", "edgectl upgrade --check", "the upgrade to %s, sequence %" PRIu64 ", is not over: %s",
+		check_bad(d, "pending-upgrade", CHECK_WARN, "upgrade-open", "edgectl upgrade --check", "the upgrade to %s, sequence %" PRIu64 ", is not over: %s",
 		    s.version, s.sequence, upgrade_phase_name(s.phase));
 	else if (r == -EBADMSG)
-		check_bad(d, "upgrade", CHECK_FAIL, "upgrade-state", JOURNAL, "%.200s/upgrade/state cannot be understood", d->state);
+		check_bad(d, "pending-upgrade", CHECK_FAIL, "upgrade-state", JOURNAL, "%.200s/upgrade/state cannot be understood", d->state);
 	else if (request_waits(base))
-		check_bad(d, "upgrade", CHECK_FAIL, "not-taken", "systemctl enable --now edgeward-upgrade.path",
+		check_bad(d, "pending-upgrade", CHECK_FAIL, "not-taken", "systemctl enable --now edgeward-upgrade.path",
 		    "an upgrade is queued, and nobody takes it");
 	else if (r == -EACCES)
-		check_skip(d, "upgrade", "whether one is open only root sees");
+		check_skip(d, "pending-upgrade", "whether one is open only root sees");
 	else
-		check_ok(d, "upgrade", "none is open");
+		check_ok(d, "pending-upgrade", "none is open");
 }
 
 /* Releases that failed here and are newer than what was installed last: they are what a hub or a mirror would offer again. */
@@ -135,7 +135,7 @@ step_upgrade(struct doctor *d)
 	_cleanup_close_ int base = open(d->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (base < 0) {
-		check_skip(d, "upgrade", "not reached: there is no %.200s", d->state);
+		check_skip(d, "pending-upgrade", "not reached: there is no %.200s", d->state);
 		return;
 	}
 	look_open(d, base);

@@ -407,13 +407,13 @@ test_upgrades(void **state)
 	(void)state;
 	snprintf(d.state, sizeof(d.state), "%s/var/lib/edgeward", d.root);
 	step_upgrade(&d);
-	says("upgrade", CHECK_SKIPPED, "");
+	says("pending-upgrade", CHECK_SKIPPED, "");
 	put("/var/lib/edgeward/upgrade/history", "edgeward-upgrade-history 1\n");
 	put("/etc/edgeward/policy.conf", "[upgrade]\nremote = yes\n");
 	snprintf(d.policy_path, sizeof(d.policy_path), "%s/etc/edgeward/policy.conf", d.root);
 	nseen = 0;
 	step_upgrade(&d);
-	says("upgrade", CHECK_OK, "");
+	says("pending-upgrade", CHECK_OK, "");
 	says("releases", CHECK_OK, "");
 	says("remote-upgrade", CHECK_WARN, "no-updater");
 	put("/var/lib/edgeward/upgrade/state", STATE_TEXT);
@@ -422,7 +422,7 @@ test_upgrades(void **state)
 	put("/var/lib/edgeward/updater/privupgrade", "x");
 	nseen = 0;
 	step_upgrade(&d);
-	says("upgrade", CHECK_WARN, "upgrade-open");
+	says("pending-upgrade", CHECK_WARN, "upgrade-open");
 	says("releases", CHECK_WARN, "release-bad");
 	says("remote-upgrade", CHECK_WARN, "no-mirror");
 	/* One that is newer has been installed since: the bad one is of no interest. */
@@ -433,7 +433,7 @@ test_upgrades(void **state)
 	snprintf(d.conf.upgrade_mirror, sizeof(d.conf.upgrade_mirror), "https://m.example/");
 	nseen = 0;
 	step_upgrade(&d);
-	says("upgrade", CHECK_FAIL, "upgrade-state");
+	says("pending-upgrade", CHECK_FAIL, "upgrade-state");
 	says("releases", CHECK_OK, "");
 	says("remote-upgrade", CHECK_OK, "");
 	put("/var/lib/edgeward/releases/results", "nonsense\n");
