@@ -17,9 +17,9 @@
 
 /* Beside enum work_type. */
 enum l2_type {
-	WORK_REQ_L2 = 0x0270,		/* C: struct l2_open */
-	WORK_ANS_L2 = 0x0271,		/* W: struct l2_answer; with ok 1 descriptor */
-	WORK_EV_L2_CLOSE = 0x0272,	/* C: struct l2_ref; its descriptor is closed. One that is not there is no error */
+	WORK_REQ_L2 = 0x0280,		/* C: struct l2_open */
+	WORK_ANS_L2 = 0x0281,		/* W: struct l2_answer; with ok 1 descriptor */
+	WORK_EV_L2_CLOSE = 0x0282,	/* C: struct l2_ref; its descriptor is closed. One that is not there is no error */
 };
 
 struct l2_addr {
