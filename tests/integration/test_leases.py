@@ -320,6 +320,6 @@ def test_install_harness_is_refused_by_name(device, hub):
     """What is there is a success; everything else names the reason; no name that could be a path or an option."""
     answer = hub.request("install_harness", {"harness": "claude", "reason": "test"})
     assert answer["type"] == "harness_installed" and answer["payload"]["harness"] == "claude", answer
-    assert answer["payload"]["installed"] or "policy.conf (default): install is no" in answer["payload"]["reason"], answer
+    assert answer["payload"]["installed"] or "policy.conf (default): harnesses install is no" in answer["payload"]["reason"], answer
     for name in ("../claude", "", "a b", "https://x", "x" * 65, None):
         assert hub.request("install_harness", {"harness": name})["type"] == "error"
