@@ -192,49 +192,6 @@ struct admin_secret_revoke {
 	uint32_t reserved;
 };
 static_assert(sizeof(struct admin_secret_revoke) == 212, "wire size");
-struct admin_usb {
-	char device[64];
-	char id[32];			/* name of the attachment, [a-z0-9][a-z0-9-]{0,30} */
-	char handle[72];		/* the run that leases it; "" = a start that names it */
-	char busid[32];
-	char vendor[8], product[8];	/* four hexadecimal digits, or "" */
-};
-static_assert(sizeof(struct admin_usb) == 216, "wire size");
-
-struct admin_usb_item {
-	int64_t since;			/* CLOCK_REALTIME ns */
-	uint64_t from_usbipd, to_usbipd;	/* bytes */
-	uint32_t opened, port;
-	char device[24];
-	char id[32], busid[32];
-	char handle[72];
-	char nodes[512];		/* paths as the workload sees them, one space between two */
-	char error[208];
-};
-static_assert(sizeof(struct admin_usb_item) == 912, "wire size");
-#define ADMIN_UPGRADE_NO_WAIT	0x1u	/* answer when the device has accepted it */
-
-struct admin_upgrade_req {
-	char device[64];
-	char target[64];		/* release tag, "latest", "edge:HEX"; with a release its version */
-	uint32_t settle;		/* seconds, 0 = the device's own */
-	uint32_t flags;
-	uint64_t size, sequence;	/* of the release; 0 = it comes from the device's mirror */
-	char sha256[72];		/* 64 hexadecimal digits */
-};
-static_assert(sizeof(struct admin_upgrade_req) == 224, "wire size");
-
-enum admin_upgrade_phase { ADMIN_UPGRADE_SENDING, ADMIN_UPGRADE_SENT, ADMIN_UPGRADE_ACCEPTED, ADMIN_UPGRADE_AWAY, ADMIN_UPGRADE_OVER };
-
-struct admin_upgrade {
-	uint32_t phase;
-	uint32_t reserved;
-	uint64_t done, total;		/* bytes, while it is sent */
-	char outcome[24];		/* OVER: installed, already_current, refused, rolled_back; accepted with NO_WAIT */
-	char from[64], to[64];
-	char text[256];			/* the device's own words */
-};
-static_assert(sizeof(struct admin_upgrade) == 432, "wire size");
 
 /* ---- START ---- */
 
@@ -282,9 +239,6 @@ bool admin_runs_req_ok(const struct admin_runs_req *req);
 bool admin_follow_ok(const struct admin_follow *req);
 bool admin_secret_revoke_ok(const struct admin_secret_revoke *req);
 bool admin_signal_ok(const struct admin_signal *req);
-bool admin_usb_ok(const struct admin_usb *req);
-bool admin_upgrade_req_ok(const struct admin_upgrade_req *req);
-bool admin_upgrade_ok(const struct admin_upgrade *ev);
 bool admin_text_ok(const struct admin_text *text);
 
 #endif

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "hub/admin.h"
+#include "hub/adminupgrade.h"
+#include "hub/adminusb.h"
 #include "hub/adminl2.h"
 #include "proto/hub/utf8.h"
 #include "proto/ipc/device.h"

@@ -11,6 +11,7 @@
 
 #include "common/cleanup.h"
 #include "common/parse.h"
+#include "hub/adminupgrade.h"
 #include "hub/cli.h"
 #include "proto/release/manifest.h"
 

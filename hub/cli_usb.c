@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "hub/adminusb.h"
 #include "hub/cli.h"
 #include "proto/ipc/device.h"
 

@@ -1,3 +1,5 @@
+#include "hub/adminupgrade.h"
+#include "hub/adminusb.h"
 #include "hub/client.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+#include "hub/adminupgrade.h"
 #include "hub/upsend.h"
 
 #include <errno.h>

@@ -6,6 +6,7 @@
  * It lives as long as all three do: the CLI that asked, the session, the usbipd. Whatever ends, ends the others, so that the usbipd
  * has its device back.
  */
+#include "hub/adminusb.h"
 #include "hub/usb.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 upgrade revoke status
 end
 
 function __edgehub_devices
@@ -24,6 +24,7 @@ complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
 complete -c edgehub -n __edgehub_first -a l2 -d 'join an Ethernet segment to a run'
 complete -c edgehub -n '__fish_seen_subcommand_from l2' -a 'forward (__edgehub_devices)'
 complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
+complete -c edgehub -n __edgehub_first -a upgrade -d 'have a device upgrade itself'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
 complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
 complete -c edgehub -n '__fish_seen_subcommand_from token' -a 'create list revoke'
@@ -35,3 +36,8 @@ complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edg
 for option in busid server for name match
 	complete -c edgehub -n '__fish_seen_subcommand_from usb' -l $option -x
 end
+complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -a '(__edgehub_devices)'
+complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l to -x
+complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l release -r
+complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l settle -x
+complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l no-wait
