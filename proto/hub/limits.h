@@ -13,6 +13,6 @@
 #define HUB_CLOSE_REASON_MAX	120u
 #define HUB_VERDICTS_MAX	256u
 
-#define CLOOP_VERSION		1		/* what we advertise */
+#define CLOOP_VERSION		6		/* what we advertise */
 
 #endif

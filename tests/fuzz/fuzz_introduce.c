@@ -99,6 +99,13 @@ play(struct loop *loop, int listener, const uint8_t *data, size_t size)
 			close(clients[i]);
 }
 
+/* What the verbs do when workerd has gone is not under test here. */
+static void
+nothing(struct loop_timer *timer)
+{
+	(void)timer;
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -107,7 +114,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before, after, listener;
 
 	if (!usb.ready)
-		usb = (struct usb){ .ready = true, .permitted = true, .audit = { memfd_create("audit", MFD_CLOEXEC), audit_first } };
+		usb = (struct usb){ .ready = true, .permitted = true, .grants.dir = -1, .audit = { memfd_create("audit", MFD_CLOEXEC), audit_first } };
 	before = dup(0);
 	close(before);
 	monotime_set_source(mock_clock, NULL);
@@ -116,8 +123,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    loop_new(&loop) < 0 || introduce_init(&in, loop, listener, getuid(), getuid()) < 0)
 		abort();
 	in.usb = &usb;
+	usb.asker = &in.live[SIDE_WORKERD];
+	usb.loop = loop;
+	loop_timer_init(&usb.timer, nothing, NULL);
 	play(loop, listener, data, size);
 	introduce_done(&in);
+	loop_timer_del(loop, &usb.timer);
 	loop_free(loop);
 	close(listener);
 	if (ftruncate(usb.audit.fd, 0) < 0)

@@ -428,13 +428,13 @@ def test_workerd_takes_no_foreign_handle(device, handle):
     assert device.run(["/bin/echo", "on"]).data == b"on\n"
 
 
-@pytest.mark.parametrize("what", ["two descriptors", "count lies", "oversize", "surplus descriptor"])
+@pytest.mark.parametrize("what", ["three descriptors", "count lies", "oversize", "surplus descriptor"])
 def test_workerd_drops_the_channel(device, what):
     spec = workdrv.encode_spec(device.handle(), ["/bin/true"])
     fd = memory(spec, SEALS)
     data = {"oversize": spec + bytes(65536 + 65 - len(spec)), "surplus descriptor": struct.pack("=II", 1, 2)}.get(what, b"")
     typ = workdrv.SESSION_T if what == "surplus descriptor" else workdrv.START_T
-    fds = {"two descriptors": [fd, fd], "oversize": []}.get(what, [fd])
+    fds = {"three descriptors": [fd, fd, fd], "oversize": []}.get(what, [fd])
     nfds = 2 if what == "count lies" else len(fds)
     head = HDR.pack(typ, VERSION, nfds, len(data), 9, 0)
     device.chan.sendmsg([head + data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])

@@ -398,6 +398,9 @@ def check_completions(_args):
             bad.append(f"{source}: its commands are not found, the pattern of this check is out of date")
         bad += [f"packaging/completions/{program}: does not offer {c}" for c in commands if c not in p.stdout.split()]
         for shell, name in (("zsh", f"zsh/_{program}"), ("fish", f"fish/{program}.fish")):
+            if not os.path.exists(os.path.join(TOP, "packaging/completions", name)):
+                bad.append(f"packaging/completions/{name}: is missing")
+                continue
             text = read("packaging/completions/" + name)
             bad += [f"packaging/completions/{name}: does not offer {c}" for c in commands if not re.search(rf"(-a |\s[\"']){c}\b", text)]
             if shutil.which(shell) is not None:

@@ -33,7 +33,7 @@ BROKEN = {
                  ["lacks [hub] url", "start does not name its default yes"]),
     "completions": ({"packaging/completions/edgectl": "_edgectl() { COMPREPLY=(status); }\n", "packaging/completions/edgehub": "((\n",
                      "edgectl/main.c": "".join(f'\t{{ "{c}", cmd_{c}, 0 }},\n' for c in ("status", "logs", "drain", "help", "signal"))},
-                    ["completions/edgectl: does not offer logs", "completions/edgehub: "]),
+                    ["completions/edgectl: does not offer logs", "fish/edgectl.fish: is missing", "completions/edgehub: "]),
     "behaviours": ({"tests/BEHAVIOURS.md": "| a | test_x.py test_a, test_x.py test_b, test_y.py test_c, unit/test_z.c |\n",
                     "tests/integration/test_x.py": "def test_a(dev):\n    pass\n"},
                    ["BEHAVIOURS.md:1: there is no test_b in tests/integration/test_x.py", "no test_c", "no tests/unit/test_z.c"]),

@@ -139,7 +139,7 @@ test_records(void **state)
 	assert_false(priv_state_ok(&st));
 	memset(st.audit_head, 'a', 64);
 	assert_true(priv_state_ok(&st));
-	st.flags = 2;
+	st.flags = 4;
 	assert_false(priv_state_ok(&st));
 	assert_true(device_open_ok(&o));
 	o.speed = 4;
