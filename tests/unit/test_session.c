@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/hub/limits.h"
 #include "tests/unit/rig.h"
 
 static unsigned
@@ -56,7 +57,7 @@ hello_offers_what_is_held(void **state)
 	assert_non_null(p);
 	assert_int_equal(rig_num(rig_envelope(), "v"), 1);
 	assert_string_equal(rig_str(rig_envelope(), "id"), "hello");
-	assert_int_equal(rig_num(p, "protocol_version"), 1);
+	assert_int_equal(rig_num(p, "protocol_version"), CLOOP_VERSION);
 	assert_string_equal(rig_str(p, "agent_id"), "agent-1");
 	assert_string_equal(rig_str(json_get(p, "capabilities"), "os"), "linux");
 	assert_int_equal(rig_num(json_get(p, "capabilities"), "max_concurrent"), 4);
@@ -415,7 +416,7 @@ unknown_frames_keep_the_session(void **state)
 static void
 broken_frames_end_it(void **state)
 {
-	static const char *const bad[] = { "{", "[]", "{\"v\":2,\"type\":\"bye\"}", "{\"v\":0,\"type\":\"bye\"}",
+	static const char *const bad[] = { "{", "[]", "{\"v\":7,\"type\":\"bye\"}", "{\"v\":0,\"type\":\"bye\"}",
 		"{\"type\":\"bye\"}", "{\"v\":1}", "{\"v\":1,\"type\":\" \"}", "{\"v\":1,\"type\":\"welcome\",\"payload\":{}}",
 		"{\"v\":1,\"type\":\"start\",\"id\":5,\"handle\":\"h\"}", "{\"v\":1,\"type\":\"x\",\"payload\":[1]}" };
 
