@@ -167,6 +167,7 @@ audit_open(int dirfd, const char *name, uint64_t max, struct audit *ret_audit)
 	if (r < 0)
 		return r;
 	audit.fd = take_fd(&fd);
+	audit.most = max * 16;
 	*ret_audit = audit;
 	return 0;
 }
@@ -181,6 +182,8 @@ audit_append(struct audit *audit, const char *fmt, ...)
 	va_list ap;
 	int n, r;
 
+	if (audit->most != 0 && before > 0 && (uint64_t)before > audit->most)
+		return -EFBIG;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

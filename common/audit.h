@@ -33,6 +33,7 @@ int audit_check(struct audit_head *head, const char *line, size_t len);
 
 struct audit {
 	int fd;				/* -1: none */
+	uint64_t most;			/* bytes; 0 = no bound */
 	struct audit_head head;
 };
 
@@ -43,7 +44,8 @@ struct audit {
  */
 int audit_open(int dirfd, const char *name, uint64_t max, struct audit *ret_audit);
 
-/* Appends one line, of printf's form, and waits until it is on disk. On failure the file and head are what they were. */
+/* Appends one line, of printf's form, and waits until it is on disk. On failure the file and head are what they were. -EFBIG:
+ * 16 times max are written since the start, whoever asks for so much; the next start begins a new file. */
 int audit_append(struct audit *audit, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

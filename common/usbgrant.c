@@ -97,8 +97,10 @@ add_node(int dir, const char *name, struct find *f)
 	struct usbgrant_node *node = &f->nodes[f->n];
 	uint32_t bus, dev;
 
+	if (f->n == f->max)
+		return;
 	*node = (struct usbgrant_node){ .type = S_IFCHR };
-	if (f->n == f->max || !read_number(dir, &node->number) || !read_subsystem(dir, node->what.subsystem))
+	if (!read_number(dir, &node->number) || !read_subsystem(dir, node->what.subsystem))
 		return;
 	if (strcmp(node->what.subsystem, "usb") == 0) {
 		if (fd_get_u32(dir, "busnum", &bus) < 0 || fd_get_u32(dir, "devnum", &dev) < 0 || bus > 999 || dev > 999)
@@ -214,6 +216,21 @@ usbgrant_take(struct usbgrants *g, unsigned row)
 	for (unsigned i = 0; i < r->n; i++)
 		drop(g, r->slot, &r->nodes[i]);
 	*r = (struct usbgrant_row){ 0 };
+}
+
+void
+usbgrant_follow(struct usbgrants *g, unsigned row, int devdir)
+{
+	_cleanup_close_ int dir = devdir;
+	struct usbgrant_node now[PRIV_USB_NODES];
+	struct usbgrant_row *r = &g->rows[row];
+	unsigned n = r->n > 0 && dir >= 0 ? usbgrant_find(dir, now, PRIV_USB_NODES) : 0;
+
+	for (unsigned i = r->n; i-- > 0; )
+		if (!has(now, n, &r->nodes[i])) {
+			drop(g, r->slot, &r->nodes[i]);
+			r->nodes[i] = r->nodes[--r->n];
+		}
 }
 
 int

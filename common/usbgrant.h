@@ -54,6 +54,9 @@ unsigned usbgrant_find(int devdir, struct usbgrant_node *nodes, unsigned max);
  */
 int usbgrant_give(struct usbgrants *g, unsigned row, int devdir, uint32_t slot, struct priv_usb_granted *ret);
 
+/* Removes what the device has no more: its number may be another one's next. Adds nothing. Takes devdir over; -1 = there is none. */
+void usbgrant_follow(struct usbgrants *g, unsigned row, int devdir);
+
 /* Removes all nodes of a row. */
 void usbgrant_take(struct usbgrants *g, unsigned row);
 

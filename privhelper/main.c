@@ -54,6 +54,7 @@ serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 	r = loop_run(loop);
 	if (r < 0)
 		fatal("event loop: %s", strerror(-r));
+	usb_asker_gone(self.usb);	/* nothing stays lent */
 	introduce_done(&self);
 	notify_done(&notify);
 	loop_free(loop);
@@ -83,10 +84,8 @@ main(int argc, char **argv)
 		default: r = -EINVAL;
 		}
 	}
-	if (r < 0 || optind != argc || net_uid == NO_UID || work_uid == NO_UID) {
-		fputs(USAGE, stderr);
-		return 2;
-	}
+	if (r < 0 || optind != argc || net_uid == NO_UID || work_uid == NO_UID)
+		return fputs(USAGE, stderr) < 0 ? 1 : 2;
 	log_init("privhelper", level);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);	/* nothing to read again */

@@ -39,8 +39,7 @@ static const struct sandbox_rule priv_rules[] = {
 	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, SOL_SOCKET), SANDBOX_EQ(2, SO_SNDBUF) } },
 	/* a device's socket, for the kernel */
 	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, TYPE_MASK, SOCK_STREAM) } },
-	/* sysfs; nothing is made */
-	{ SCMP_SYS(openat), 1, { SANDBOX_MASK(2, O_CREAT | O_TRUNC, 0) } },
+	{ SCMP_SYS(openat), 1, { SANDBOX_MASK(2, O_CREAT | O_TRUNC, 0) } },	/* sysfs; nothing is made */
 	/* nodes for workloads: made, given away, removed */
 	{ .nr = SCMP_SYS(mknodat) }, { .nr = SCMP_SYS(fchownat) }, { .nr = SCMP_SYS(mkdirat) }, { .nr = SCMP_SYS(unlinkat) },
 	{ .nr = SCMP_SYS(getdents64) }, { .nr = SCMP_SYS(readlinkat) },

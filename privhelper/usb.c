@@ -58,9 +58,9 @@ set_free(struct usb *u, struct usb_slot *s)
 void
 usb_asker_here(const struct usb *u)
 {
-	struct priv_state st = { .flags = u->ready && u->permitted && u->hcd.n > 0 ? PRIV_STATE_USB : 0, .audit_seq = u->audit.head.seq };
+	struct priv_state st = { .flags = (u->ready && u->permitted && u->hcd.n > 0 ? PRIV_STATE_USB : 0) | (u->ready && u->l2 ? PRIV_STATE_L2 : 0),
+		.audit_seq = u->audit.head.seq };
 
-	st.flags |= u->ready && u->l2 ? PRIV_STATE_L2 : 0;
 	memcpy(st.audit_head, u->audit.head.digest, st.audit_seq != 0 ? AUDIT_HEX : 0);
 	if (*u->asker != NULL)
 		ipc_send(&(*u->asker)->chan, PRIV_EV_STATE, &st, sizeof(st));
@@ -116,6 +116,8 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 	} else if (s->state == USB_THERE) {
 		if (ours == 0)
 			give_up(u, s, &what, false, "gone");
+		else
+			usbgrant_follow(&u->grants, row_of(u, s), ours == 1 ? hcd_open_device(&u->hcd, p) : -1);
 	} else if (late && ours != 0) {
 		what.outcome = PRIV_USB_TIMEOUT;
 		hcd_detach(&u->hcd, s->port);

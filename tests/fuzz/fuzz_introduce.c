@@ -114,7 +114,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int before, after, listener;
 
 	if (!usb.ready)
-		usb = (struct usb){ .ready = true, .permitted = true, .grants.dir = -1, .audit = { memfd_create("audit", MFD_CLOEXEC), audit_first } };
+		usb = (struct usb){ .ready = true, .permitted = true, .grants.dir = -1, .audit = { .fd = memfd_create("audit", MFD_CLOEXEC), .head = audit_first } };
 	before = dup(0);
 	close(before);
 	monotime_set_source(mock_clock, NULL);

@@ -80,7 +80,7 @@ def everywhere(device, text):
 
 
 def nothing_left(device):
-    assert glob.glob(os.path.join(device.state, "workerd", "results", "*")) == []
+    wait_for(lambda: glob.glob(os.path.join(device.state, "workerd", "results", "*")) == [], 20, "results go when they were delivered")
     assert glob.glob(os.path.join(device.root, "*", ".git", "edgeward-[qf]*")) == []
 
 

@@ -345,6 +345,6 @@ def test_bad_listeners(tmp_path):
     quiet = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for listener in (other, stream, quiet):
         code, err = refused(args, listener)
-        assert code == 1 and f"not the listener of {tmp_path}/introduce.sock" in err
+        assert code == 1 and f"{tmp_path}/introduce.sock: descriptor 3 is not its listener" in err
     code, err = refused(["-r", "/" + "x" * 200, "-N", "1", "-W", "2"], other)
     assert code == 1

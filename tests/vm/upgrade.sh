@@ -85,7 +85,7 @@ ok "with a session again: for good" until_ok 40 bash -c '[ "$(readlink /var/lib/
 until_ok 10 idle
 all_is_well "one while offline" 0.5.0 "done ok"
 ok "without work the launcher is the new one, too" is "$(version_of launcher)" 0.5.0
-ok "one release is kept" is "$(ls /var/lib/edgeward/releases)" 1004
+ok "one release is kept" is "$(ls -d /var/lib/edgeward/releases/*/ | xargs -n1 basename)" 1004
 
 # Somebody restarts everything all the while, the updater once, too.
 edgectl upgrade /releases/best.release --settle 5 --no-wait >/tmp/best.out 2>&1

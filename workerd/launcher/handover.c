@@ -223,5 +223,7 @@ handover_exec(struct launcher *l)
 	if (l->ready.pool_first != 0)
 		raise_ambient(false);	/* clears the ambient set, too */
 	unsetenv(VARIABLE);
+	for (unsigned k = 0; k < MANAGER; k++)
+		unsetenv(manager[k]);
 	return r;
 }
