@@ -8,6 +8,7 @@ EDGEWARD_SOAK=1 runs the long forms too.
 """
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -26,6 +27,9 @@ SOAK = os.environ.get("EDGEWARD_SOAK") == "1"
 
 
 def pytest_configure(config):
+    # Started in the background of a script: what we start would ignore Ctrl-C as we do.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "soak: long form, run with EDGEWARD_SOAK=1")
     config.addinivalue_line("markers", "root: needs root (several uids, namespaces)")
     config.addinivalue_line("markers", "needs(*names): executables this test needs in the build directory")

@@ -290,7 +290,7 @@ class FakeHub:
 
     def delivered(self, run, timeout=10):
         """Waits until the agent has stopped listing it: its terminal status counts as delivered there."""
-        self.finish(run)
+        self.finish(run, max(timeout, 20))
         self.wait(f"{run.handle} forgotten", lambda: (s := self.current) and s.live and s.beats and
                   run.handle not in s.beats[-1][2], timeout)
         return run
