@@ -62,17 +62,6 @@ device_listed(const char *list, const char *id)
 }
 
 static bool
-text_ok(const char *s, size_t size)
-{
-	if (!ipc_str_ok(s, size))
-		return false;
-	for (; *s != '\0'; s++)
-		if (*s < ' ' || *s > '~')
-			return false;
-	return true;
-}
-
-static bool
 names_ok(const char id[FORWARD_ID_SIZE], const char handle[DEVICE_HANDLE_SIZE], const char busid[DEVICE_BUSID_SIZE])
 {
 	return ipc_str_ok(id, FORWARD_ID_SIZE) && device_id_ok(id) && ipc_str_ok(handle, DEVICE_HANDLE_SIZE) &&
@@ -90,7 +79,7 @@ device_open_ok(const struct device_open *open)
 bool
 device_answer_ok(const struct device_answer *answer)
 {
-	return answer->ok <= 1 && text_ok(answer->error, sizeof(answer->error)) && (answer->error[0] == '\0') == (answer->ok == 1);
+	return answer->ok <= 1 && ipc_text_ok(answer->error, sizeof(answer->error)) && (answer->error[0] == '\0') == (answer->ok == 1);
 }
 
 bool
@@ -100,13 +89,13 @@ device_info_ok(const struct device_info *info)
 
 	memcpy(nodes.nodes, info->nodes, sizeof(nodes.nodes));
 	return names_ok(info->id, info->handle, info->busid) && info->state >= DEVICE_ATTACHING && info->state <= DEVICE_CLOSED &&
-	    priv_usb_granted_ok(&nodes) && text_ok(info->error, sizeof(info->error));
+	    priv_usb_granted_ok(&nodes) && ipc_text_ok(info->error, sizeof(info->error));
 }
 
 bool
 device_ref_ok(const struct device_ref *ref)
 {
-	return ipc_str_ok(ref->id, sizeof(ref->id)) && device_id_ok(ref->id) && text_ok(ref->reason, sizeof(ref->reason));
+	return ipc_str_ok(ref->id, sizeof(ref->id)) && device_id_ok(ref->id) && ipc_text_ok(ref->reason, sizeof(ref->reason));
 }
 
 bool
@@ -116,6 +105,6 @@ device_offer_ok(const struct device_offer *caps)
 
 	memcpy(head.audit_head, caps->audit_head, sizeof(head.audit_head));
 	return caps->usb <= 1 && caps->l2 <= 1 && caps->hs_free <= caps->hs && caps->ss_free <= caps->ss && priv_state_ok(&head) &&
-	    text_ok(caps->issue, sizeof(caps->issue)) && (caps->issue[0] == '\0') == (caps->usb == 1) &&
-	    text_ok(caps->l2_issue, sizeof(caps->l2_issue)) && (caps->l2_issue[0] == '\0') == (caps->l2 == 1);
+	    ipc_text_ok(caps->issue, sizeof(caps->issue)) && (caps->issue[0] == '\0') == (caps->usb == 1) &&
+	    ipc_text_ok(caps->l2_issue, sizeof(caps->l2_issue)) && (caps->l2_issue[0] == '\0') == (caps->l2 == 1);
 }

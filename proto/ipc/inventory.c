@@ -22,17 +22,6 @@ inventory_name(enum inventory_list list, unsigned bit)
 }
 
 static bool
-text_ok(const char *s, size_t size)
-{
-	if (!ipc_str_ok(s, size))
-		return false;
-	for (; *s != '\0'; s++)
-		if (*s < ' ' || *s > '~')
-			return false;
-	return true;
-}
-
-static bool
 digits_ok(const char *s, size_t size, const char *set, size_t least, size_t most)
 {
 	size_t len = ipc_str_ok(s, size) ? strlen(s) : SIZE_MAX;
@@ -59,14 +48,14 @@ inventory_ok(const struct work_inventory *inv)
 				return false;
 	return (inv->flags & ~(INVENTORY_F_KVM | INVENTORY_F_NFT | INVENTORY_F_GIT)) == 0 && inv->usb <= INVENTORY_USB_MAX &&
 	    inv->filter_issue < FILTER_ISSUES &&
-	    text_ok(inv->os, sizeof(inv->os)) && text_ok(inv->cpu, sizeof(inv->cpu));
+	    ipc_text_ok(inv->os, sizeof(inv->os)) && ipc_text_ok(inv->cpu, sizeof(inv->cpu));
 }
 
 static bool
 node_ok(const struct work_usb_node *node)
 {
-	return text_ok(node->path, sizeof(node->path)) && strncmp(node->path, "/dev/", 5) == 0 && node->path[5] != '\0' &&
-	    strstr(node->path, "..") == NULL && text_ok(node->subsystem, sizeof(node->subsystem)) && node->subsystem[0] != '\0';
+	return ipc_text_ok(node->path, sizeof(node->path)) && strncmp(node->path, "/dev/", 5) == 0 && node->path[5] != '\0' &&
+	    strstr(node->path, "..") == NULL && ipc_text_ok(node->subsystem, sizeof(node->subsystem)) && node->subsystem[0] != '\0';
 }
 
 bool
@@ -81,6 +70,6 @@ inventory_usb_ok(const struct work_usb *usb)
 	for (unsigned i = 0; i < usb->nnodes; i++)
 		if (!node_ok(&usb->nodes[i]))
 			return false;
-	return text_ok(usb->manufacturer, sizeof(usb->manufacturer)) && text_ok(usb->product, sizeof(usb->product)) &&
-	    text_ok(usb->serial, sizeof(usb->serial)) && text_ok(usb->group, sizeof(usb->group));
+	return ipc_text_ok(usb->manufacturer, sizeof(usb->manufacturer)) && ipc_text_ok(usb->product, sizeof(usb->product)) &&
+	    ipc_text_ok(usb->serial, sizeof(usb->serial)) && ipc_text_ok(usb->group, sizeof(usb->group));
 }

@@ -44,3 +44,13 @@ ipc_str_ok(const char *s, size_t size)
 			return 0;
 	return 1;
 }
+
+int
+ipc_text_ok(const char *s, size_t size)
+{
+	if (!ipc_str_ok(s, size))
+		return 0;
+	while (*s >= ' ' && *s <= '~')
+		s++;
+	return *s == '\0';
+}

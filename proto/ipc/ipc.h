@@ -89,5 +89,7 @@ const struct ipc_rule *ipc_rule_find(const struct ipc_rule *rules, size_t nrules
 
 /* True if s[0..size) holds a NUL and only NULs after it: the form of every char[] on the wire. */
 int ipc_str_ok(const char *s, size_t size);
+/* The same, and printable ASCII alone: what an operator will read. */
+int ipc_text_ok(const char *s, size_t size);
 
 #endif
