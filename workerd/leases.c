@@ -9,7 +9,9 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "workerd/handout.h"
 #include "workerd/life.h"
+#include "workerd/stage.h"
 #include "workerd/vault.h"
 
 #define DEADLINE_MS	5000		/* the hub waits 15 s */
@@ -330,6 +332,10 @@ take_back(struct lease_op *op, struct workload *wl, struct vault_item *item)
 		add_error(op, wl->info.handle, item->s.dir, "not in a directory of this lease: refused");
 	if (item->s.kind != SECRET_FILE)
 		return;
+	if (stage_is_before(wl)) {	/* it is nowhere yet, and is not placed */
+		op->rep.files++;
+		return;
+	}
 	add_step(op, wl, INIT_SECRET_SCRUB, &item->s, -1);
 	if (live_in(wl->vault, item->s.dir) > 0)
 		return;
@@ -365,10 +371,10 @@ leases_revoke(struct workerd *w, const struct work_revoke *req, uint32_t id)
 
 	for (struct workload *wl = w->all.first, *next; wl != NULL; wl = next) {
 		next = wl->next;
-		if (wl->vault == NULL || !revoke_from(op, wl, req))
+		if (wl->vault == NULL || stage_is_after(wl) || !revoke_from(op, wl, req))
 			continue;
 		op->rep.known = 1;
-		if (wl->state >= ST_DRAINING) {
+		if (wl->state >= ST_DRAINING && !stage_is_before(wl)) {
 			leases_ended(wl);	/* nobody is left to ask */
 			continue;
 		}
@@ -426,15 +432,25 @@ refresh_in(struct lease_op *op, struct workload *wl, const struct secret *want)
 		add_error(op, wl->info.handle, want->name, n == 0 ? "no such file, or it was revoked" : "more than one file of that name");
 		return;
 	}
-	if (wl->state >= ST_DRAINING)
+	if (wl->state >= ST_DRAINING && !stage_is_before(wl))
 		return;
+	if (stage_is_before(wl) && !handout_has_room(wl, file.dir, file.name, want->len)) {
+		add_error(op, wl->info.handle, want->name, "more than 512 KiB of files");
+		return;
+	}
+	file.mode = want->mode;
 	r = vault_add(wl, &file, want->value, want->len);	/* it must be known before it can be printed */
+	if (r == 0 && stage_is_before(wl)) {	/* the payload begins with it */
+		vault_supersede(wl->vault, file.dir, file.name);
+		op->rep.files++;
+		add_name(&op->handles, wl->info.handle);
+		return;
+	}
 	fd = r < 0 ? r : fd_sealed_memfd("secret", want->value, want->len);
 	if (fd < 0) {
 		add_error(op, wl->info.handle, want->name, strerror(-fd));
 		return;
 	}
-	file.mode = want->mode;
 	add_step(op, wl, INIT_SECRET_REPLACE, &file, fd);
 }
 
@@ -458,7 +474,7 @@ leases_refresh(struct workerd *w, const void *items, size_t len, uint32_t id)
 	wire_r_init(&r, items, len);
 	while (secret_next(&r, &s) == 1)
 		for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
-			if (wl->vault != NULL)
+			if (wl->vault != NULL && !stage_is_after(wl))
 				refresh_in(op, wl, &s);
 	op->building = false;
 	settle(op);

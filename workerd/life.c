@@ -386,13 +386,18 @@ workload_event(struct workload *wl, enum event ev)
 void
 workload_signal(struct workload *wl, int signo)
 {
+	/* Between two steps nothing lives that could get it: the next one is not begun. */
+	if (wl->state == ST_DRAINING && stage_is_before(wl)) {
+		wl->rec.h->flags |= RECORD_F_CANCEL;
+		return;
+	}
 	event(wl, signo == SIGKILL ? EV_KILL : EV_SIGNAL, signo, WORK_OK, "");
 }
 
 void
 workload_end(struct workload *wl)
 {
-	if (wl->state >= ST_DRAINING)
+	if (wl->state >= ST_DRAINING && !stage_is_before(wl))
 		return;
 	workload_signal(wl, SIGTERM);
 	if (wl->rec.h == NULL || wl->rec.h->grace_end != 0)

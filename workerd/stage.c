@@ -17,7 +17,9 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "workerd/admit.h"
+#include "workerd/handout.h"
 #include "workerd/launchchan.h"
+#include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
 #include "workerd/result.h"
@@ -108,10 +110,6 @@ stage_check(const struct workerd *w, const struct work_spec *spec, struct work_j
 		    "policy.conf: network = none" : "this start takes the network away");
 		return w->policy.network == POLICY_NETWORK_NONE ? WORK_REFUSED_POLICY : WORK_REFUSED_UNSUPPORTED;
 	}
-	if (!job_is_plain(job) && spec->secrets.len > 0) {
-		snprintf(error, 208, "secrets and a workspace, write-back or seed in one start are not supported yet; leave one of them out");
-		return WORK_REFUSED_UNSUPPORTED;
-	}
 	if ((job->workspace != JOB_WORKSPACE_NONE || job->back != JOB_BACK_NONE) && !inventory_has_git()) {
 		snprintf(error, 208, "no git on this device; install it, or use a plain work directory");
 		return WORK_REFUSED_UNSUPPORTED;
@@ -132,6 +130,7 @@ begin(struct workload *wl)
 
 	output_close(wl);
 	ipc_chan_done(&wl->init);
+	leases_ended(wl);
 	h->flags &= ~(RECORD_F_TREE_GONE | RECORD_F_TIMEOUT | RECORD_F_LIMIT);
 	if (stage_is_after(wl))
 		h->flags &= ~RECORD_F_CANCEL;
@@ -143,11 +142,13 @@ begin(struct workload *wl)
 }
 
 int
-stage_first(struct workload *wl, const struct work_spec *spec, const struct work_job *job, int bundle)
+stage_first(struct workload *wl, struct work_spec *spec, const struct work_job *job, int bundle)
 {
 	size_t len;
-	int r = work_spec_encode(spec, text, sizeof(text), &len);
+	int r;
 
+	spec->secrets = (struct work_str){ 0 };		/* the vault has them, until the payload begins */
+	r = work_spec_encode(spec, text, sizeof(text), &len);
 	if (r == 0)
 		r = record_put_job(&wl->rec, text, len);
 	if (r < 0)
@@ -202,10 +203,13 @@ stage_launch(struct workload *wl)
 		r = input_of(wl, &job, stage, &input);
 	if (r == 0 && stage != STAGE_PAYLOAD)
 		r = stepenv_make(&spec, &job, stage, t.head, wl->rec.h->payload_good != 0);
+	else if (r == 0)
+		r = handout_make(wl, &spec);
 	spec.job = (struct work_str){ 0 };
 	if (r == 0)
 		r = start_process(wl, &spec, stage, input);
 	stepenv_wipe();
+	handout_wipe();
 	explicit_bzero(text, wl->rec.h->job_len);
 	return r;
 }

@@ -23,10 +23,10 @@ bool stage_is_before(const struct workload *wl);	/* the payload */
 bool stage_is_after(const struct workload *wl);
 
 /*
- * Notes a spec with its job in the new record and starts the first stage. bundle is the shipped branch, -1 = none; it stays the
+ * Notes a spec with its job, and without its secrets, in the new record and starts the first stage. bundle is the shipped branch, -1 = none; it stays the
  * caller's. 0 or -errno.
  */
-int stage_first(struct workload *wl, const struct work_spec *spec, const struct work_job *job, int bundle);
+int stage_first(struct workload *wl, struct work_spec *spec, const struct work_job *job, int bundle);
 
 /* Starts the process of the stage in the record. 0 or -errno. */
 int stage_launch(struct workload *wl);

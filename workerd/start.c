@@ -254,8 +254,8 @@ launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c
 	size_t n = 0;
 	int r = placing_make(&placing, spec);
 
-	if (r == 0 && spec->secrets.len > 0)
-		r = vault_new(wl, spec, &placing);
+	if (r == 0 && (spec->secrets.len > 0 || c->job.password.len > 0))
+		r = vault_new(wl, spec, &placing, &c->job.password);
 	else if (r == 0)
 		r = record_new(&wl->w->spares, spec->handle, wl->w->conf.work_retain, &wl->rec);
 	leases_bound(wl->w, spec->handle, spec);

@@ -181,10 +181,11 @@ take_value(struct secret *s, const struct work_spec *spec)
 }
 
 int
-vault_new(struct workload *wl, const struct work_spec *spec, const struct placing *placing)
+vault_new(struct workload *wl, const struct work_spec *spec, const struct placing *placing, const struct work_str *credential)
 {
+	struct secret s = { .kind = SECRET_ENV, .name = "workspace_credential", .value = (const uint8_t *)credential->s,
+		.len = credential->len };
 	char real[PLACING_REAL];
-	struct secret s;
 	struct wire_r items;
 	int r = record_new_beyond(spec->handle, wl->w->conf.work_retain, VAULT_BEYOND, &wl->rec);
 
@@ -192,6 +193,8 @@ vault_new(struct workload *wl, const struct work_spec *spec, const struct placin
 		r = open_area(wl, true, -1);
 	if (r < 0)
 		return r;
+	if (credential->len > 0)
+		r = put_item(wl->vault, 0, 0, &s);
 	wire_r_init(&items, spec->secrets.s, spec->secrets.len);
 	while (r == 0 && secret_next(&items, &s) == 1) {
 		if (s.kind == SECRET_FILE) {

@@ -49,9 +49,9 @@ struct vault_iter {
 
 /*
  * The record of a workload that brings secrets, and its vault, which takes the items of spec with the values of variables out of
- * its environment, where placing has been at work. -ENOMEM and the like; -ENOSPC: too much. What is half done vault_free() ends.
+ * its environment, where placing has been at work; and what git is told (empty = nothing), which is no lease's. -ENOMEM and the like; -ENOSPC: too much. What is half done vault_free() ends.
  */
-int vault_new(struct workload *wl, const struct work_spec *spec, const struct placing *placing);
+int vault_new(struct workload *wl, const struct work_spec *spec, const struct placing *placing, const struct work_str *credential);
 
 /* After record_adopt(), which found room behind the ring. -EBADMSG. */
 int vault_adopt(struct workload *wl, int pipe);
