@@ -90,6 +90,11 @@ conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
 	struct stat st;
 	size_t len;
 	int r = keyfile_read(path, &text, &len, &st, err);
+	bool missing = r == -ENOENT && strcmp(path, CONF_FILE) == 0;
 
-	return r < 0 ? r : conf_parse(conf, path, text, len, err);
+	if (r < 0 && !missing)
+		return r;
+	r = conf_parse(conf, path, missing ? "" : text, missing ? 0 : len, err);
+	conf->missing = missing;
+	return r;
 }

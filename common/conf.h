@@ -15,7 +15,11 @@ enum conf_dialect { CONF_DIALECT_AUTO, CONF_DIALECT_CLOOP };
 
 #define CONF_STR	KEYFILE_STR
 
+/* Where the units have it. Missing there, and only there, it is no mistake: the defaults hold, as with policy.conf (faults.md B125). */
+#define CONF_FILE	"/etc/edgeward/edgeward.conf"
+
 struct conf {
+	bool missing;			/* CONF_FILE is not there */
 	/* [hub] */
 	char hub_url[CONF_STR];
 	char hub_pin[CONF_STR];		/* one or several, as written */

@@ -51,7 +51,9 @@ from_token_file(struct link *link)
 	int r;
 
 	if (path[0] == '\0')
-		return nothing(link, CTL_LINK_UNENROLLED, "unenrolled",
+		return nothing(link, CTL_LINK_UNENROLLED, "unenrolled", link->p.conf->missing ?
+		    "this device is not enrolled, and no " CONF_FILE " names a hub: copy it from "
+		    "/usr/share/edgeward/examples, then edgectl enroll" :
 		    "this device is not enrolled: get a token at the hub (edgehub token create) and run "
 		    "edgectl enroll --token-file FILE");
 	r = enroll_read_file(path, clock_check_ns(link->p.clock, monotime_wall_ns()), &link->enroll, err);

@@ -94,7 +94,7 @@ parse_options(struct options *o, int argc, char **argv)
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int c;
 
-	*o = (struct options){ .conf = "/etc/edgeward/edgeward.conf", .policy = "/etc/edgeward/policy.conf",
+	*o = (struct options){ .conf = CONF_FILE, .policy = "/etc/edgeward/policy.conf",
 		.rundir = "/run/edgeward", .statedir = "/var/lib/edgeward/connectd" };
 	while ((c = getopt_long(argc, argv, "c:hnp:r:s:vV", longs, NULL)) != -1) {
 		switch (c) {
@@ -156,9 +156,12 @@ load_configuration(struct connectd *c)
 		fatal("%s: %s", c->opt.conf, err);
 	check_hub(c);
 	if (c->opt.check) {
-		printf("connectd: configuration and policy are good\n");
+		printf("connectd: %s\n", c->conf.missing ? "there is no " CONF_FILE ", so the defaults hold; the policy is good" :
+		    "configuration and policy are good");
 		exit(0);
 	}
+	if (c->conf.missing)
+		log_warn("there is no " CONF_FILE "; the defaults hold");
 	log_set_level(c->opt.verbose ? LOG_LEVEL_DEBUG : c->conf.log_level);
 }
 

@@ -232,7 +232,7 @@ parse_options(int argc, char **argv)
 {
 	int c;
 
-	self.conf_path = "/etc/edgeward/edgeward.conf";
+	self.conf_path = CONF_FILE;
 	self.statedir = "/var/lib/edgeward/connectd";
 	self.url = "";
 	self.floor_s = EDGEWARD_BUILD_EPOCH;

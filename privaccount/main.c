@@ -192,7 +192,7 @@ main(int argc, char **argv)
 		return say("io", "/etc/edgeward: %s", strerror(errno));
 	if (flock(dir, LOCK_EX | LOCK_NB) < 0)
 		return 0;	/* another one is at it */
-	if (conf_load(&conf, "/etc/edgeward/edgeward.conf", err) < 0 && access("/etc/edgeward/edgeward.conf", F_OK) == 0)
+	if (conf_load(&conf, CONF_FILE, err) < 0)
 		return say("conf", "%s", err);
 	return run(dir, conf.work_account[0] != '\0' ? conf.work_account : DEFAULT);
 }

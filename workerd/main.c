@@ -235,7 +235,7 @@ main(int argc, char **argv)
 
 	opterr = 0;
 	self.rundir = "/run/edgeward";
-	self.conf_file = "/etc/edgeward/edgeward.conf";
+	self.conf_file = CONF_FILE;
 	self.policy_file = "/etc/edgeward/policy.conf";
 	self.pool_file = "/etc/edgeward/pool";
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {

@@ -114,7 +114,10 @@ step_files(struct doctor *d)
 	snprintf(path[3], sizeof(path[3]), "%s/connectd.sock", d->ctl->rundir);
 	snprintf(path[4], sizeof(path[4]), "%s/workerd.sock", d->ctl->rundir);
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		if (i != 1 || access(d->policy_path, F_OK) == 0)
+		if (i == 0 && d->conf_ok && d->conf.missing)
+			check_bad(d, "configuration", CHECK_WARN, "missing", "cp /usr/share/edgeward/examples/edgeward.conf /etc/edgeward/",
+			    "no %.200s: the defaults hold, and they name no hub", d->conf_path);
+		else if (i != 1 || access(d->policy_path, F_OK) == 0)
 			look(d, &places[i]);
 		else
 			check_ok(d, "policy", "no %.200s: the defaults hold", d->policy_path);

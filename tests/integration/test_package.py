@@ -110,3 +110,59 @@ def test_package_b123_b124_b125(debs, tmp_path):
     assert p.returncode == 0 and not bad, "\n".join(bad) + "\n" + "\n".join(
         line for line in journal.splitlines() if "edgeward" in line)[-6000:] + (results / "console.log").read_text(errors="replace")[-2000:]
     assert out.count("ok: --- ") == 14 and out.count("ok: ") > 90
+
+
+def contained(dest, payload, results):
+    """Runs a payload of tests/vm in a container with the files of dest; returns what it said, in which nothing failed."""
+    vm = os.path.join(REPO, "tests/vm")
+    p = subprocess.run([os.path.join(vm, "nspawn"), str(dest), os.path.join(vm, payload), str(results), "200"], capture_output=True, text=True,
+                       check=False)
+    if p.returncode == 97:
+        pytest.skip(f"skipped: {p.stdout.strip()}")
+    out = (results / "out.log").read_text() if (results / "out.log").exists() else ""
+    console = (results / "console.log").read_text(errors="replace") if (results / "console.log").exists() else ""
+    assert p.returncode == 0 and "FAILED" not in out, out + console[-2000:]
+    return out
+
+
+def readme_commands():
+    """What README.md tells a newcomer to type, from the packages to the second machine's name."""
+    with open(os.path.join(REPO, "README.md"), encoding="utf-8") as f:
+        part = f.read().split("## Install for real", 1)[1].split("Where there is no systemd", 1)[0]
+    lines = [line.strip() for line in part.splitlines() if line.startswith("    ")]
+    assert lines[0].startswith("make deb") and len(lines) > 8
+    return lines[1:]
+
+
+@pytest.mark.timeout(900)
+def test_readme(debs, tmp_path):
+    """README.md is what a newcomer has: its commands are run as they stand."""
+    if not is_root():
+        pytest.skip("skipped: a container needs root")
+    if shutil.which("systemd-nspawn") is None:
+        pytest.skip("skipped: no systemd-nspawn")
+    place, results = tmp_path / "dest/readme", tmp_path / "results"
+    (place / "build-deb").mkdir(parents=True)
+    results.mkdir()
+    for deb in debs:
+        shutil.copy(deb, place / "build-deb")
+    (place / "commands").write_text("\n".join(readme_commands()) + "\n", encoding="utf-8")
+    assert "work ran on it" in contained(tmp_path / "dest", "readme.sh", results)
+
+
+@pytest.mark.timeout(900)
+def test_autopkgtest(debs, tmp_path):
+    """packaging/debian/tests under the tool that Debian runs them with."""
+    if not is_root():
+        pytest.skip("skipped: a container needs root")
+    if shutil.which("systemd-nspawn") is None or shutil.which("autopkgtest") is None:
+        pytest.skip("skipped: no systemd-nspawn or no autopkgtest")
+    dest, results = tmp_path / "dest", tmp_path / "results"
+    (dest / "debs").mkdir(parents=True)
+    results.mkdir()
+    for deb in debs:
+        shutil.copy(deb, dest / "debs")
+    source = next(os.path.join(DEBS, n) for n in os.listdir(DEBS) if os.path.isdir(os.path.join(DEBS, n, "debian")))
+    (dest / "source").mkdir()
+    shutil.copytree(os.path.join(source, "debian"), dest / "source/debian", ignore=shutil.ignore_patterns("build", "tmp", "edgeward*", ".debhelper"))
+    assert "smoke" in contained(dest, "autopkgtest.sh", results)

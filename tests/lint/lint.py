@@ -381,6 +381,35 @@ def check_units_exposure(_args):
     return bad
 
 
+def check_units_explained(_args):
+    """Whatever `systemd-analyze security` still counts against a unit is named in a comment of that unit, with its reason."""
+    if shutil.which("systemd-analyze") is None:
+        raise Skipped("no systemd-analyze")
+    bad = []
+    with tempfile.TemporaryDirectory() as where:
+        for path in sorted(files("packaging/systemd", ends=(".service.in",))):
+            text, unit = read(path), os.path.join(where, os.path.basename(path).removesuffix(".in"))
+            with open(unit, "w", encoding="utf-8") as f:
+                f.write(re.sub(r"@\w+@", "/usr/lib/edgeward", text))
+            out = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True, check=False,
+                                 env={**os.environ, "LC_ALL": "C.UTF-8"})
+            said = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+            points = re.findall(r"^\S*\u2717\S* (\S+)", out.stdout, re.M)
+            if not points:
+                bad.append(f"{path}: {(out.stderr or out.stdout).strip()[-200:]}")
+            for point in points:
+                # "A=~X_(B|C)" is explained by X_B or X_C, "A=/B=" by A or B, "A=~..." by A.
+                name, _, rest = point.partition("=~")
+                m = re.fullmatch(r"(\w+)\((.*)\)", rest)
+                words = [m.group(1) + w for w in m.group(2).split("|")] if m else [rest] if re.match(r"[@A-Z]", rest) else []
+                words = words or [w for w in re.split(r"[=/]+", name) if w]
+                if name == "RestrictAddressFamilies" and "RestrictAddressFamilies" in said:
+                    continue        # left off altogether
+                if not any(re.search(re.escape(w.rstrip("*")) + ("" if w.endswith("*") else r"(?![a-z])"), said) for w in words):
+                    bad.append(f"{path}: nothing says why {point} is left")
+    return bad
+
+
 def check_completions(_args):
     """Every command of edgectl and edgehub is offered, and bash reads the file."""
     if shutil.which("bash") is None:

@@ -37,6 +37,7 @@ BROKEN = {
     "behaviours": ({"tests/BEHAVIOURS.md": "| a | test_x.py test_a, test_x.py test_b, test_y.py test_c, unit/test_z.c |\n",
                     "tests/integration/test_x.py": "def test_a(dev):\n    pass\n"},
                    ["BEHAVIOURS.md:1: there is no test_b in tests/integration/test_x.py", "no test_c", "no tests/unit/test_z.c"]),
+    "units-explained": ({"packaging/systemd/a.service.in": "# User=: x\n[Service]\nExecStart=@libexecdir@/x\n"}, ["why PrivateNetwork= is left", "CAP_SET"]),
     "units-verify": ({"packaging/systemd/a.service.in": "[Service]\nExecStart=@libexecdir@/x\nNoSuchKey=1\n"}, ["NoSuchKey"]),
     "units": ({"packaging/systemd/a.service.in": "[Service]\nEnvironment=TOKEN=abc\n"}, ["lacks Restart=", "a secret has no place"]),
 }
