@@ -60,6 +60,7 @@ conf_parse(struct conf *conf, const char *name, const char *text, size_t len, ch
 {
 	int r = keyfile_parse(conf_keys, sizeof(conf_keys) / sizeof(conf_keys[0]), conf, NULL, name, text, len, err);
 
+	conf->missing = false;
 	if (r == 0 && conf->dead_after < conf->heartbeat) {
 		snprintf(err, CONF_ERR_SIZE, "%s: [link] dead-after must not be shorter than heartbeat", name);
 		return -EINVAL;
