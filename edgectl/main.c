@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/near.h"
 #include "edgectl/edgectl.h"
 #include "edgectl/watch.h"
 #include "version.h"
@@ -134,54 +135,29 @@ no_arguments(int argc, char **argv)
 	return usage_error(argv[0], "takes no arguments");
 }
 
-/* Edit distance: letters put in, left out or changed, and two neighbours swapped. */
-static unsigned
-distance(const char *a, const char *b)
-{
-	enum { MAX = 16 };
-	unsigned d[MAX + 1][MAX + 1];
-	size_t la = strlen(a), lb = strlen(b);
-
-	if (la > MAX || lb > MAX)
-		return MAX;
-	for (size_t i = 0; i <= la; i++) {
-		for (size_t j = 0; j <= lb; j++) {
-			unsigned best;
-
-			if (i == 0 || j == 0) {
-				d[i][j] = (unsigned)(i + j);
-				continue;
-			}
-			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
-				best = d[i - 2][j - 2] + 1;
-			d[i][j] = best;
-		}
-	}
-	return d[la][lb];
-}
-
 static int
 unknown_command(const char *name)
 {
-	const struct command *near = NULL;
-	unsigned best = 3;
+	const char *names[NCOMMANDS], *near;
 
-	for (size_t i = 0; i < NCOMMANDS; i++) {
-		unsigned d = distance(name, commands[i].name);
-
-		if (d < best) {
-			best = d;
-			near = &commands[i];
-		}
-	}
+	for (size_t i = 0; i < NCOMMANDS; i++)
+		names[i] = commands[i].name;
+	near = near_word(name, names, NCOMMANDS);
 	fprintf(stderr, "edgectl: no command \"%s\"", out_safe(name));
 	if (near != NULL)
-		fprintf(stderr, ", did you mean \"%s\"?", near->name);
+		fprintf(stderr, ", did you mean \"%s\"?", near);
 	fprintf(stderr, "\nedgectl help lists them\n");
 	return EXIT_USAGE;
+}
+
+/* Behind what the command itself had to say. */
+static void
+suggest(const struct command *c, int argc, char **argv)
+{
+	char typed[NEAR_SIZE], meant[NEAR_SIZE];
+
+	if (near_usage(c->arguments, argc, argv, typed, meant))
+		fprintf(stderr, "\"%s\": did you mean \"%s\"?\n", out_safe(typed), meant);
 }
 
 static int
@@ -251,6 +227,8 @@ main(int argc, char **argv)
 	if (watch != 0 && !may_watch(c))
 		return usage_error(c->name, "--watch is for status, workloads and metrics; logs, events and top have ways of their own");
 	code = watch_run(&ctl, c->run, argc, argv, watch);
+	if (code == EXIT_USAGE)
+		suggest(c, argc - 1, argv + 1);
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		perror("edgectl: output");
 		return EXIT_FAILED;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/near.h"
 #include "hub/cli.h"
 #include "hub/cli_secret.h"
 #include "hub/serve.h"
@@ -84,6 +85,8 @@ static const char help[] =
     "122 the device lost the run, 123 the device refused it, 124 ended at its timeout, 125 not started (no such device,\n"
     "not connected, wrong usage, no hub).\n";
 
+static int unknown_command(const char *name);
+
 /* The lines of help from the one that begins with the command to the next command or the end of the list. */
 static int
 cmd_help(int argc, char *argv[])
@@ -103,7 +106,7 @@ cmd_help(int argc, char *argv[])
 			printf("%.*s", (int)(end - line), line);
 		any = any || on;
 	}
-	return any ? CLI_OK : cli_fail(CLI_USAGE, "no command %s; see edgehub --help", argv[1]);
+	return any ? CLI_OK : unknown_command(argv[1]);
 }
 
 static const struct command {
@@ -115,6 +118,44 @@ static const struct command {
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
 	{ "upgrade", cli_upgrade }, { "status", cli_status },
 };
+
+static int
+unknown_command(const char *name)
+{
+	const char *names[sizeof(commands) / sizeof(commands[0]) + 2] = { "serve", "help" }, *near;
+	size_t n = 2;
+
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		names[n++] = commands[i].name;
+	near = near_word(name, names, n);
+	if (near != NULL)
+		return cli_fail(CLI_USAGE, "no command \"%s\", did you mean \"%s\"? edgehub --help lists them", name, near);
+	return cli_fail(CLI_USAGE, "no command \"%s\"; edgehub --help lists them", name);
+}
+
+/* Behind what the command itself had to say; the words are those of its first lines in help, up to its description. */
+static void
+suggest(int argc, char *argv[])
+{
+	char words[2048] = "", typed[NEAR_SIZE], meant[NEAR_SIZE];
+	size_t len = strlen(argv[0]), n = 0;
+	bool on = false;
+
+	for (const char *line = help, *end; *line != '\0'; line = end) {
+		end = strchr(line, '\n') + 1;
+		if (strncmp(line, "  ", 2) == 0 && line[2] != ' ')
+			on = strncmp(line + 2, argv[0], len) == 0 && line[2 + len] == ' ';
+		else if (strncmp(line, "      ", 6) != 0 || (line[6] != '[' && line[6] != '-'))
+			on = false;
+		if (on && n + (size_t)(end - line) < sizeof(words)) {
+			memcpy(words + n, line, (size_t)(end - line));
+			n += (size_t)(end - line);
+			words[n] = '\0';
+		}
+	}
+	if (near_usage(words, argc - 1, argv + 1, typed, meant))
+		fprintf(stderr, "edgehub: \"%s\": did you mean \"%s\"? edgehub help %s tells more\n", typed, meant, argv[0]);
+}
 
 int
 main(int argc, char *argv[])
@@ -162,7 +203,9 @@ main(int argc, char *argv[])
 		if (strcmp(commands[i].name, argv[0]) == 0)
 			r = commands[i].run(&cli, argc, argv);
 	if (r < 0)
-		r = cli_fail(CLI_USAGE, "no command %s; see edgehub --help", argv[0]);
+		r = unknown_command(argv[0]);
+	else if (r == CLI_USAGE)
+		suggest(argc, argv);
 	cli_close(&cli);
 	free(cli.answer);
 	loop_free(cli.loop);

@@ -1,0 +1,108 @@
+#include "common/near.h"
+
+#include <string.h>
+
+#define LETTERS		20u	/* longer words have no neighbours */
+#define STEPS		2u
+
+/* Edit distance: letters put in, left out or changed, and two neighbours swapped. */
+static size_t
+distance(const char *a, const char *b)
+{
+	size_t d[LETTERS + 1][LETTERS + 1];
+	size_t la = strlen(a), lb = strlen(b);
+
+	if (la > LETTERS || lb > LETTERS)
+		return LETTERS;
+	for (size_t i = 0; i <= la; i++) {
+		for (size_t j = 0; j <= lb; j++) {
+			size_t best;
+
+			if (i == 0 || j == 0) {
+				d[i][j] = i + j;
+				continue;
+			}
+			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+				best = d[i - 2][j - 2] + 1;
+			d[i][j] = best;
+		}
+	}
+	return d[la][lb];
+}
+
+const char *
+near_word(const char *word, const char *const *words, size_t n)
+{
+	const char *near = NULL;
+	size_t best = STEPS + 1;
+
+	if (strlen(word) < best)
+		best = strlen(word);
+	for (size_t i = 0; i < n; i++) {
+		size_t d = words[i] != NULL ? distance(word, words[i]) : LETTERS;
+
+		if (d < best) {
+			best = d;
+			near = words[i];
+		}
+	}
+	return near;
+}
+
+/* Length of the next word of a usage text from *p on, which is moved there; 0 at its end. What has a capital in it is a placeholder. */
+static size_t
+next_word(const char **p)
+{
+	static const char part[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+	static const char whole[] = "abcdefghijklmnopqrstuvwxyz0123456789-ABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
+
+	while (**p != '\0') {
+		size_t len = strspn(*p, whole);
+
+		if (len >= 3 && len < NEAR_SIZE && strspn(*p, part) == len)
+			return len;
+		*p += len > 0 ? len : 1;
+	}
+	return 0;
+}
+
+/* 0: usage has the word itself; else the steps to the nearest, which is copied, or more than STEPS. */
+static size_t
+nearest(const char *usage, const char *typed, char ret_meant[NEAR_SIZE])
+{
+	size_t best = STEPS + 1, len;
+
+	for (const char *p = usage; (len = next_word(&p)) > 0; p += len) {
+		char word[NEAR_SIZE];
+		size_t d;
+
+		memcpy(word, p, len);
+		word[len] = '\0';
+		d = distance(typed, word);
+		if (d < best) {
+			best = d;
+			memcpy(ret_meant, word, len + 1);
+		}
+	}
+	return best;
+}
+
+bool
+near_usage(const char *usage, int argc, char *const *argv, char ret_typed[NEAR_SIZE], char ret_meant[NEAR_SIZE])
+{
+	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		size_t len = strcspn(argv[i], "="), d;
+
+		if (len < 3 || len >= NEAR_SIZE)
+			continue;
+		memcpy(ret_typed, argv[i], len);
+		ret_typed[len] = '\0';
+		d = nearest(usage, ret_typed, ret_meant);
+		if (d > 0 && d <= STEPS)
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,74 @@
+/* "did you mean": what is near, what is not, and whatever somebody may type. */
+#include "common/near.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+static const char *const words[] = { "status", "signal", NULL, "logs", "drain", "undrain", "create" };
+
+static const char *
+near(const char *word)
+{
+	return near_word(word, words, sizeof(words) / sizeof(words[0]));
+}
+
+static void
+one_or_two_steps(void **state)
+{
+	(void)state;
+	assert_string_equal(near("stauts"), "status");
+	assert_string_equal(near("statsu"), "status");
+	assert_string_equal(near("log"), "logs");
+	assert_string_equal(near("creat"), "create");
+	assert_string_equal(near("udrain"), "drain");	/* as near as undrain, and the first */
+	assert_string_equal(near("status"), "status");
+}
+
+static void
+nothing_is_near(void **state)
+{
+	char longer[300];
+
+	(void)state;
+	assert_null(near(""));
+	assert_null(near("x"));
+	assert_null(near("zz"));
+	assert_null(near("teleport"));
+	memset(longer, 'a', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	assert_null(near(longer));
+	assert_null(near_word("status", words, 0));
+}
+
+static const char usage[] = "usage: x token create [--name NAME] [--ttl DURATION] | token list | token revoke ID\n";
+
+static bool
+near2(const char *a, const char *b, const char *c)
+{
+	static char typed[NEAR_SIZE], meant[NEAR_SIZE];
+	char *argv[] = { (char *)a, (char *)b, NULL };
+
+	return near_usage(usage, b != NULL ? 2 : 1, argv, typed, meant) && strcmp(meant, c) == 0;
+}
+
+static void
+words_of_a_usage(void **state)
+{
+	(void)state;
+	assert_true(near2("token", "creat", "create"));
+	assert_true(near2("create", "--nmae=press", "--name"));
+	assert_true(near2("lsit", NULL, "list"));
+	assert_false(near2("create", "--name", ""));
+	assert_false(near2("create", "NAME", ""));	/* a placeholder is no word, and nothing is near it */
+	assert_false(near2("--", "creat", "create"));	/* what belongs to somebody else */
+	assert_false(near2("a-word-that-is-much-too-long-for-it", "", ""));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(one_or_two_steps), cmocka_unit_test(nothing_is_near),
+		cmocka_unit_test(words_of_a_usage) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
