@@ -31,7 +31,7 @@ open_socket(const char *name)
 	return take_fd(&fd);
 }
 
-/* Half of what the manager allows, in ms; 0 = no watchdog, or not for this process. */
+/* Two thirds of what the manager allows, in ms: each time is a wake-up of an idle device. 0 = no watchdog, or not for this process. */
 static int64_t
 watchdog_period(void)
 {
@@ -39,11 +39,11 @@ watchdog_period(void)
 	uint64_t us;
 	uint32_t want;
 
-	if (usec == NULL || parse_u64(usec, 2000, UINT64_MAX / 2, &us) < 0)
+	if (usec == NULL || parse_u64(usec, 3000, UINT64_MAX / 2, &us) < 0)
 		return 0;
 	if (pid != NULL && (parse_u32(pid, 1, INT32_MAX, &want) < 0 || (pid_t)want != getpid()))
 		return 0;
-	return (int64_t)(us / 2000);
+	return (int64_t)(us / 3000 * 2);
 }
 
 static void

@@ -72,7 +72,7 @@ watchdog(void **state)
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	setenv("WATCHDOG_PID", pid, 1);
 	assert_int_equal(notify_init(&n, loop), 0);
-	assert_int_equal(n.period_ms, 20);
+	assert_int_equal(n.period_ms, 26);
 	loop_turn(loop, 0);
 	assert_heard("WATCHDOG=1");
 	loop_turn(loop, 100);
