@@ -20,6 +20,7 @@ done 3</readme/commands
 echo "ok: it took $((SECONDS - begin)) s"
 # The same machine by its other name.
 ok "the hub's options" until_ok 10 bash -c "openssl s_client -connect localhost:8443 -servername hub.example -verify_hostname hub.example -CAfile /etc/edgeward/hub-ca.pem </dev/null 2>/dev/null | grep -q 'Verify return code: 0'"
+ok "the device is back after the hub's restart" until_ok 30 status_is 0
 edgectl doctor >/tmp/doctor.out; code=$?
 ok "doctor finds nothing broken" test $code = 0 -o $code = 3
 [ $code != 1 ] || grep -A1 FAIL /tmp/doctor.out
