@@ -92,7 +92,7 @@ dead_after(const struct session *s)
 {
 	int64_t dead = s->p.conf->dead_after;
 
-	return usbdev_any(s) && dead > LEASE_MS && s->beat_ms * 5 / 4 < LEASE_MS ? LEASE_MS : dead;
+	return forward_any(s, &usbdev_kind) && dead > LEASE_MS && s->beat_ms * 5 / 4 < LEASE_MS ? LEASE_MS : dead;
 }
 
 /* When the link will have to be judged next. */

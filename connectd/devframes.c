@@ -7,18 +7,7 @@
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
 
-struct device_kind {
-	const char *kind;
-	/* Answers f. channel is claimed. */
-	void (*open)(struct session *s, const struct cloop_frame *f, uint32_t channel);
-	/* False: it has none of this id. */
-	bool (*close)(struct session *s, const char *id, const char *reason);
-};
-
-static const struct device_kind kinds[] = {
-	{ "usb", usbdev_open, usbdev_close },
-	{ "l2", l2dev_open, l2dev_close },
-};
+static const struct forward_kind *const kinds[] = { &usbdev_kind, &l2dev_kind };
 #define KINDS	(sizeof(kinds) / sizeof(kinds[0]))
 
 void
@@ -32,10 +21,10 @@ devframes_open(struct session *s, const struct cloop_frame *f)
 		return;
 	}
 	for (size_t i = 0; i < KINDS; i++)
-		if (kind != NULL && strcmp(kind, kinds[i].kind) == 0) {
+		if (kind != NULL && strcmp(kind, kinds[i]->name) == 0) {
 			channel = streams_claim(s, f);
 			if (channel != 0)
-				kinds[i].open(s, f, channel);
+				forward_open(s, f, channel, kinds[i]);
 			return;
 		}
 	session_send_error(s, f->id, "device_unavailable", "this agent lends no devices of that kind");
@@ -54,9 +43,7 @@ devframes_close(struct session *s, const struct cloop_frame *f)
 	}
 	reason = reason != NULL && reason[0] != '\0' ? reason : "closed by the hub";
 	log_quote(quoted, sizeof(quoted), reason, strlen(reason));
-	for (size_t i = 0; i < KINDS; i++)
-		if (kinds[i].close(s, id, quoted))
-			return;
+	forward_close(s, id, quoted);
 }
 
 void

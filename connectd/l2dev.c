@@ -1,125 +1,50 @@
 /*
  * One forwarded segment: workerd is asked for an interface in a workload's network namespace, then frames are carried both ways
- * between its descriptor and the stream.
+ * between its descriptor and the stream. One without a workload waits for a start that names it; until then its frames go nowhere.
  *
- * Who calls: devframes.c for the hub's device_open, the mux for its bytes, session.c for workerd's word. What is trusted: nothing of the
- * frames, which may come from an enemy on either side: what does not fit the MTU is counted and dropped whole, what the interface does
- * not take at once is dropped, as on any cable, and what the link does not take waits in the interface's own short queue. A turn carries a
- * bounded number of bytes, so that a storm costs the segment its frames and nobody else his turn.
+ * Who calls: forward.c. What is trusted: nothing of the frames, which may come from an enemy on either side: what does not fit the MTU is
+ * counted and dropped whole, what the interface does not take at once is dropped, as on any cable, and what the link does not take waits in
+ * the interface's own short queue. A turn carries a bounded number of bytes, so that a storm costs the segment its frames and nobody else
+ * his turn.
  */
 #include "connectd/l2dev.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "common/fdutil.h"
 #include "common/log.h"
-#include "connectd/streams.h"
 #include "proto/hub/l2rec.h"
 #include "proto/ipc/priv.h"
 
 #define TURN_BYTES	(256u * 1024)	/* towards the hub, before others have their turn */
 #define MTU_DEFAULT	1500
+#define REMOVED		"the workload has ended, or has removed its interface"
 
 struct l2dev {
-	struct l2dev *next;
-	struct session *s;
-	struct mux_chan chan;
-	char frame_id[CLOOP_ID_SIZE];
+	struct forward f;		/* first; ipc_id until the interface is there */
 	struct l2_open open;
-	bool answered, opened;		/* by workerd; device_opened was sent */
-	uint32_t ipc_id;
-	struct loop_io io;		/* the interface; fd -1 = not there yet */
-	struct loop_timer timer;	/* ends it, from the loop */
-	char why[200];
 	size_t budget;			/* bytes left of this turn */
-	uint64_t in, out, lost, verdicts[L2REC_VERDICTS];	/* frames; lost: the interface took none */
+	uint64_t in, out, lost, verdicts[L2REC_VERDICTS];	/* frames; lost: no interface took them */
 	struct l2rec rec;
 	size_t carry, carried;		/* of buf: bytes of a record, and how many of them are gone */
 	uint8_t buf[L2REC_ROOM];
 };
 
-static struct l2dev *
-find(struct session *s, const char *id)
-{
-	struct l2dev *d = s->l2devs;
-
-	while (d != NULL && strcmp(d->open.id, id) != 0)
-		d = d->next;
-	return d;
-}
-
-/* Out of the list, the descriptor closed, and with it the interface. The channel is the caller's. */
 static void
-drop(struct l2dev *d)
+over(struct forward *f, const char *why)
 {
-	struct session *s = d->s;
-	struct l2dev **p = &s->l2devs;
-	int fd = d->io.fd;
+	struct l2dev *d = (struct l2dev *)f;
+	struct l2_ref ref = { 0 };
 
-	while (*p != d)
-		p = &(*p)->next;
-	*p = d->next;
-	s->nl2devs--;
-	loop_timer_del(s->p.loop, &d->timer);
-	loop_io_del(s->p.loop, &d->io);
-	if (fd >= 0)
-		close(fd);
-	free(d);
-}
-
-static void
-tell(struct l2dev *d, const char *why)
-{
-	struct l2_ref ref;
-	struct json_w w;
-
-	log_info("segment %s: %s (%llu frames to the workload, %llu from it; dropped: %llu too long, %llu too short, %llu not taken)", d->open.id,
+	log_info("segment %s: %s (%llu frames to the workload, %llu from it; dropped: %llu too long, %llu too short, %llu not taken)", f->id,
 	    why, (unsigned long long)d->in, (unsigned long long)d->out, (unsigned long long)d->verdicts[L2REC_LONG],
 	    (unsigned long long)d->verdicts[L2REC_SHORT], (unsigned long long)d->lost);
-	memcpy(ref.id, d->open.id, sizeof(ref.id));
-	workchan_l2_close(d->s->p.work, &ref);
-	if (d->s->state != SESSION_UP)
-		return;
-	if (!d->opened) {
-		session_send_error(d->s, d->frame_id, "device_unavailable", why);
-		return;
-	}
-	session_begin_frame(d->s, &w, "device_close", NULL, NULL);
-	json_w_str(&w, "device_id", d->open.id);
-	json_w_str(&w, "reason", why);
-	session_send(d->s, &w);
-}
-
-static void
-end(struct l2dev *d, const char *why)
-{
-	tell(d, why);
-	mux_reset(&d->chan, d->opened ? STREAM_RESET_GONE : STREAM_RESET_REFUSED, why);
-	drop(d);
-}
-
-/* Where the mux is at work on the channel it cannot be taken away: it goes at the next turn of the loop. */
-static void
-end_soon(struct l2dev *d, const char *why)
-{
-	if (d->why[0] != '\0')
-		return;
-	snprintf(d->why, sizeof(d->why), "%s", why);
-	loop_timer_set(d->s->p.loop, &d->timer, monotime_now());
-}
-
-static void
-timer_due(struct loop_timer *timer)
-{
-	struct l2dev *d = timer->ctx;
-
-	end(d, d->why);
+	snprintf(ref.id, sizeof(ref.id), "%s", f->id);
+	workchan_l2_close(f->s->p.work, &ref);
 }
 
 /* ---- frames ---- */
@@ -132,13 +57,13 @@ to_workload(const uint8_t *data, size_t len, enum l2rec_verdict verdict, void *c
 	d->verdicts[verdict]++;
 	if (verdict != L2REC_GOOD)
 		return;
-	if (write(d->io.fd, data, len) == (ssize_t)len) {
+	if (d->f.io.fd >= 0 && write(d->f.io.fd, data, len) == (ssize_t)len) {
 		d->in++;
 		return;
 	}
 	d->lost++;
-	if (errno == EBADFD)
-		end_soon(d, "the workload has ended, or has removed its interface");
+	if (d->f.io.fd >= 0 && errno == EBADFD)
+		forward_end_soon(&d->f, REMOVED);
 }
 
 static ssize_t
@@ -146,12 +71,12 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 {
 	struct l2dev *d = c->ctx;
 
-	if (d->why[0] != '\0')
+	if (d->f.why[0] != '\0')
 		return (ssize_t)len;
-	if (!d->answered)
+	if (!d->f.opened)
 		return 0;
 	if (l2rec_take(&d->rec, data, len, to_workload, d) < 0)
-		end_soon(d, "the stream is not one of frames");
+		forward_end_soon(&d->f, "the stream is not one of frames");
 	return (ssize_t)len;
 }
 
@@ -160,7 +85,7 @@ static size_t
 read_frame(struct l2dev *d, uint8_t *buf, size_t size)
 {
 	size_t head = l2rec_head(d->rec.offload);
-	ssize_t n = read(d->io.fd, buf + head, size - head);
+	ssize_t n = read(d->f.io.fd, buf + head, size - head);
 
 	if (n > 0) {
 		l2rec_put_head(buf, d->rec.offload, (size_t)n);
@@ -168,9 +93,9 @@ read_frame(struct l2dev *d, uint8_t *buf, size_t size)
 		return head + (size_t)n;
 	}
 	if (n < 0 && errno == EAGAIN)
-		loop_io_set(d->s->p.loop, &d->io, EPOLLIN);
+		loop_io_set(d->f.s->p.loop, &d->f.io, EPOLLIN);
 	else
-		end_soon(d, "the workload has ended, or has removed its interface");
+		forward_end_soon(&d->f, REMOVED);
 	return 0;
 }
 
@@ -191,7 +116,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	/* The longest that can come: a frame of the MTU, or what the kernel merges. */
 	size_t longest = d->rec.offload ? L2REC_ROOM : 2 + d->open.mtu + L2REC_EXTRA, n, len;
 
-	if (d->io.fd < 0 || d->why[0] != '\0')
+	if (d->f.io.fd < 0 || d->f.why[0] != '\0')
 		return 0;
 	n = take_carried(d, buf, max);
 	while (n < max && d->budget > 0) {
@@ -208,7 +133,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 		d->budget = d->budget > len ? d->budget - len : 0;
 	}
 	if (d->budget == 0)
-		loop_io_set(d->s->p.loop, &d->io, EPOLLIN);
+		loop_io_set(d->f.s->p.loop, &d->f.io, EPOLLIN);
 	return (ssize_t)n;
 }
 
@@ -217,34 +142,15 @@ on_frames(struct loop_io *io, uint32_t events)
 {
 	struct l2dev *d = io->ctx;
 
-	loop_io_set(d->s->p.loop, io, 0);
+	loop_io_set(d->f.s->p.loop, io, 0);
 	if ((events & EPOLLERR) != 0 && (events & EPOLLIN) == 0) {
-		loop_io_del(d->s->p.loop, io);
-		end_soon(d, "the workload has ended, or has removed its interface");
+		loop_io_del(d->f.s->p.loop, io);
+		forward_end_soon(&d->f, REMOVED);
 		return;
 	}
 	d->budget = TURN_BYTES;
-	mux_want(&d->chan);
+	mux_want(&d->f.chan);
 }
-
-static void
-ended(struct mux_chan *c, const uint8_t *digest)
-{
-	end_soon(c->ctx, "the forwarder ended the stream");
-}
-
-static void
-closed(struct mux_chan *c, unsigned code, const char *reason)
-{
-	struct l2dev *d = c->ctx;
-	char why[200];
-
-	snprintf(why, sizeof(why), "the stream ended: %.150s", reason);
-	tell(d, why);
-	drop(d);
-}
-
-static const struct mux_kind kind = { .class = MUX_L2, .take = take, .ended = ended, .fill = fill, .closed = closed };
 
 /* ---- device_open ---- */
 
@@ -262,15 +168,15 @@ read_addresses(struct l2_open *o, const struct json *list)
 }
 
 static const char *
-read_fields(struct l2_open *o, const struct json *p)
+read_fields(struct forward *f, const struct json *p)
 {
-	const struct json *mac = json_get(p, "mac"), *offload = json_get(p, "offload");
+	struct l2_open *o = &((struct l2dev *)f)->open;
+	const struct json *handle = json_get(p, "handle"), *mac = json_get(p, "mac"), *offload = json_get(p, "offload");
 	int64_t mtu = MTU_DEFAULT;
 
-	if (!json_copy_str(p, "device_id", o->id, sizeof(o->id)) || !name_ok(o->id))
-		return "device_id must be 1 to 31 of a-z 0-9 -";
-	if (!json_copy_str(p, "handle", o->handle, sizeof(o->handle)) || !handle_ok(o->handle))
-		return "an interface needs the workload it is for: handle";
+	snprintf(o->id, sizeof(o->id), "%s", f->id);
+	if (handle != NULL && handle->type != JSON_NULL && (!json_copy_str(p, "handle", o->handle, sizeof(o->handle)) || !handle_ok(o->handle)))
+		return "handle is none";
 	if (!json_copy_str(p, "name", o->name, sizeof(o->name)) || !priv_tap_name_ok(o->name))
 		return "name must be one of an interface: a letter, then up to 14 of a-z A-Z 0-9 . _ -";
 	if (json_get(p, "mtu") != NULL && !json_get_int(p, "mtu", PRIV_MTU_MIN, PRIV_MTU_MAX, &mtu))
@@ -286,46 +192,27 @@ read_fields(struct l2_open *o, const struct json *p)
 	return read_addresses(o, json_get(p, "addresses"));
 }
 
-void
-l2dev_open(struct session *s, const struct cloop_frame *f, uint32_t channel)
+static void
+begin(struct forward *f)
 {
-	struct l2dev *d = calloc(1, sizeof(*d));
-	const char *why = d == NULL ? "out of memory" : read_fields(&d->open, f->payload);
-	char where[POLICY_WHERE], text[POLICY_WHERE + 8];
+	struct l2dev *d = (struct l2dev *)f;
 
-	if (why == NULL && !s->p.policy->l2) {
-		snprintf(text, sizeof(text), "%s = no", policy_where(s->p.policy, POLICY_L2, where));
-		why = text;
-	}
-	if (why == NULL && (s->nl2devs == L2_LINKS_MAX || find(s, d->open.id) != NULL))
-		why = s->nl2devs == L2_LINKS_MAX ? "as many segments are open as this agent holds" : "a segment of this id is open already";
-	if (why == NULL && mux_open(&s->mux, &d->chan, channel, &kind, d, 0, 0, 0, 0) < 0)
-		why = "too many streams are open";
-	if (why != NULL) {
-		free(d);
-		session_send_error(s, f->id, "device_unavailable", why);
-		return;
-	}
-	d->s = s;
-	d->io.fd = -1;
-	snprintf(d->frame_id, sizeof(d->frame_id), "%s", f->id);
-	loop_timer_init(&d->timer, timer_due, d);
-	d->next = s->l2devs;
-	s->l2devs = d;
-	s->nl2devs++;
-	if (workchan_l2(s->p.work, &d->open, &d->ipc_id) < 0)
-		end_soon(d, "the workload daemon of this device is restarting; try again");
+	if (workchan_l2(f->s->p.work, &d->open, &f->ipc_id) < 0)
+		forward_end_soon(f, "the workload daemon of this device is restarting; try again");
 }
 
-bool
-l2dev_close(struct session *s, const char *id, const char *reason)
+/* One that carries frames needs workerd no more. */
+static const char *
+work_down(struct forward *f)
 {
-	struct l2dev *d = find(s, id);
-
-	if (d != NULL)
-		end(d, reason);
-	return d != NULL;
+	return f->ipc_id != 0 ? "the workload daemon of this device has ended; try again" : NULL;
 }
+
+const struct forward_kind l2dev_kind = {
+	.name = "l2", .what = "segment", .many = "segments", .size = sizeof(struct l2dev), .most = L2_LINKS_MAX, .policy = POLICY_L2,
+	.mux = { .class = MUX_L2, .take = take, .ended = forward_ended, .fill = fill, .closed = forward_closed },
+	.read = read_fields, .begin = begin, .over = over, .work_down = work_down,
+};
 
 /* ---- workerd's word ---- */
 
@@ -337,59 +224,36 @@ send_opened(struct l2dev *d)
 	struct json_w w;
 
 	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
-	session_begin_frame(d->s, &w, "device_opened", d->frame_id, NULL);
-	json_w_str(&w, "device_id", d->open.id);
-	json_w_str(&w, "kind", "l2");
-	json_w_int(&w, "channel", d->chan.id);
+	forward_begin_opened(&d->f, &w);
 	json_w_str(&w, "interface", d->open.name);
 	json_w_str(&w, "mac", mac);
 	json_w_int(&w, "mtu", d->open.mtu);
 	json_w_bool(&w, "offload", d->rec.offload);
-	d->opened = true;
-	session_send(d->s, &w);
+	session_send(d->f.s, &w);
 }
 
+/* First, perhaps, that it waits for a start; then the descriptor. */
 void
 l2dev_answer(struct session *s, uint32_t ipc_id, const struct l2_answer *a, int *fd)
 {
-	struct l2dev *d = s->l2devs;
+	struct forward *f = forward_asked(s, &l2dev_kind, ipc_id);
+	struct l2dev *d = (struct l2dev *)f;
 
-	while (d != NULL && (d->answered || d->ipc_id != ipc_id))
-		d = d->next;
-	if (d == NULL || d->why[0] != '\0')
+	if (f == NULL || f->why[0] != '\0')
 		return;
-	if (a->ok == 0) {
-		end(d, a->error);
-		return;
-	}
-	if (fd_set_nonblock(*fd) < 0 || loop_io_add(s->p.loop, &d->io, *fd, EPOLLIN, on_frames, d) < 0) {
-		end(d, "no room for its descriptor");
+	if (a->ok == L2_NO || (a->ok == L2_WAITS && f->opened)) {
+		forward_end(f, a->ok == L2_NO ? a->error : "the workload daemon of this device says it waits, again");
 		return;
 	}
-	*fd = -1;
-	d->answered = true;
-	l2rec_init(&d->rec, a->offload != 0, d->open.mtu);
-	log_info("segment %s: interface %s of %s, MTU %u", d->open.id, d->open.name, d->open.handle, d->open.mtu);
-	send_opened(d);
-	mux_resume(&d->chan);
-}
-
-void
-l2dev_work_down(struct session *s)
-{
-	for (struct l2dev *d = s->l2devs; d != NULL; d = d->next)
-		if (!d->answered)
-			end_soon(d, "the workload daemon of this device has ended; try again");
-}
-
-void
-l2dev_done(struct session *s)
-{
-	while (s->l2devs != NULL) {
-		struct l2dev *d = s->l2devs;
-
-		tell(d, "the session has ended");
-		mux_drop(&d->chan);
-		drop(d);
+	if (a->ok == L2_IS_UP) {
+		f->ipc_id = 0;
+		if (!forward_take_fd(f, fd, on_frames))
+			return;
 	}
+	if (!f->opened) {
+		l2rec_init(&d->rec, a->offload != 0, d->open.mtu);
+		send_opened(d);
+	}
+	log_info("segment %s: interface %s, MTU %u, %s", f->id, d->open.name, d->open.mtu, a->ok == L2_IS_UP ? "up" : "waits for a start");
+	mux_resume(&f->chan);
 }

@@ -53,8 +53,7 @@ session_free(struct session *s)
 		return;
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
-	usbdev_done(s);
-	l2dev_done(s);
+	forward_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
@@ -288,8 +287,7 @@ on_down(void *ctx)
 	requests_work_down(s);
 	leases_work_down(s);
 	invframe_work_down(s);
-	usbdev_work_down(s);
-	l2dev_work_down(s);
+	forward_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }

@@ -79,8 +79,7 @@ struct session_params {
 
 struct request;
 struct lease_request;
-struct usbdev;
-struct l2dev;
+struct forward;
 
 struct session {
 	struct session_params p;
@@ -94,10 +93,7 @@ struct session {
 	struct request *requests;
 	unsigned nrequests;
 	struct lease_request *leases;
-	struct usbdev *usbdevs;		/* usbdev.c */
-	unsigned nusbdevs;
-	struct l2dev *l2devs;		/* l2dev.c */
-	unsigned nl2devs;
+	struct forward *forwards;	/* forward.c */
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

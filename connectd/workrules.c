@@ -297,7 +297,7 @@ on_l2_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
 
 	take(wc, msg, &a, sizeof(a));
-	if (!l2_answer_ok(&a) || (a.ok == 1) != (fd >= 0))
+	if (!l2_answer_ok(&a) || (a.ok == L2_IS_UP) != (fd >= 0))
 		return -EBADMSG;
 	if (L(wc, l2_answer))
 		wc->listener->l2_answer(msg->hdr.id, &a, &fd, wc->listener_ctx);

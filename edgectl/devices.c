@@ -67,17 +67,18 @@ static void
 on_link(const struct l2_open *l, void *ctx)
 {
 	const struct show *show = ctx;
+	bool waits = l->handle[0] == '\0';
 	char mac[18];
 
 	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", l->mac[0], l->mac[1], l->mac[2], l->mac[3], l->mac[4], l->mac[5]);
 	if (show->g == NULL) {
-		printf("%s: interface %s of %s, %s, MTU %u%s\n", l->id, l->name, l->handle, mac, l->mtu, l->offload != 0 ? ", offload" : "");
+		printf("%s: interface %s of %s, %s, MTU %u%s\n", l->id, l->name, waits ? "a start that names it" : l->handle, mac, l->mtu, l->offload != 0 ? ", offload" : "");
 		return;
 	}
 	json_open(show->g, NULL, '{');
 	json_str(show->g, "id", l->id);
 	json_str(show->g, "kind", "l2");
-	json_str(show->g, "state", "ready");
+	json_str(show->g, "state", waits ? "waits" : "ready");
 	json_str(show->g, "handle", l->handle);
 	json_str(show->g, "interface", l->name);
 	json_str(show->g, "mac", mac);

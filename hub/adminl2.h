@@ -7,7 +7,7 @@
 struct admin_l2 {
 	char device[64];
 	char id[32];			/* name of the attachment */
-	char handle[72];		/* the run that gets the interface */
+	char handle[72];		/* the run that gets the interface; "" = a start that names it */
 	char name[16];			/* as it is called there */
 	char mac[20];			/* "" = the device chooses */
 	char addrs[4][48];
@@ -21,8 +21,9 @@ struct admin_l2_item {
 	char mac[20];
 	uint32_t mtu;
 	uint32_t offload;
+	char id[32];			/* name of the attachment, for a start that names it */
 };
-static_assert(sizeof(struct admin_l2_item) == 44, "wire size");
+static_assert(sizeof(struct admin_l2_item) == 76, "wire size");
 
 bool admin_l2_ok(const struct admin_l2 *req);
 

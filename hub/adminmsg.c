@@ -73,14 +73,17 @@ admin_secret_revoke_ok(const struct admin_secret_revoke *req)
 }
 
 int
-admin_start_secrets(void *buf, size_t size, size_t *len, const void *items, size_t nitems)
+admin_start_more(void *buf, size_t size, size_t *len, const void *items, size_t nitems, const char *devices)
 {
 	struct wire_w w;
 	size_t more;
 	int r;
 
 	wire_w_init(&w, (uint8_t *)buf + *len, size - *len);
-	wire_put_bytes(&w, items, nitems);
+	if (nitems > 0 || devices[0] != '\0')
+		wire_put_bytes(&w, items, nitems);
+	if (devices[0] != '\0')
+		wire_put_str(&w, devices);
 	r = wire_w_done(&w, &more);
 	if (r == 0)
 		*len += more;
@@ -107,6 +110,12 @@ check_args(struct admin_start *start)
 	}
 	if (r.p != r.end)
 		start->secrets = wire_bytes(&r, &start->nsecrets);
+	if (r.p != r.end)
+		wire_str(&r, start->devices, sizeof(start->devices));
+	if (start->nsecrets == 0)
+		start->secrets = NULL;
+	if (r.err == 0 && !device_list_ok(start->devices))
+		return "a device to lend is no id of one";
 	if (start->secrets != NULL && !secrets_ok(start->secrets, start->nsecrets))
 		return "a secret has a name or size that cannot be used";
 	return wire_done(&r) == 0 ? NULL : "trailing bytes";
@@ -220,7 +229,7 @@ admin_l2_ok(const struct admin_l2 *req)
 		if (!ipc_str_ok(req->addrs[i], sizeof(req->addrs[i])) || (req->addrs[i][0] != '\0' && !l2_addr_parse(req->addrs[i], &addr)))
 			return false;
 	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->id, sizeof(req->id)) && name_ok(req->id) &&
-	    ipc_str_ok(req->handle, sizeof(req->handle)) && handle_ok(req->handle) && priv_tap_name_ok(req->name) &&
+	    ipc_str_ok(req->handle, sizeof(req->handle)) && (req->handle[0] == '\0' || handle_ok(req->handle)) && priv_tap_name_ok(req->name) &&
 	    ipc_str_ok(req->mac, sizeof(req->mac)) && (req->mac[0] == '\0' || l2_mac_parse(req->mac, mac)) &&
 	    (req->mtu == 0 || (req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX)) && req->offload <= 1;
 }

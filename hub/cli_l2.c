@@ -8,12 +8,10 @@
 #include <linux/if_tun.h>
 #include <net/if.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,16 +19,15 @@
 #include "common/fdutil.h"
 #include "common/parse.h"
 #include "hub/adminl2.h"
-#include "hub/cli.h"
+#include "hub/cli_forward.h"
 #include "proto/hub/l2rec.h"
 
-#define USAGE	"l2 forward DEVICE --for HANDLE (--tap NAME | --unix PATH) [--name eth1] [--address A/P]... [--mac M] [--mtu N] [--offload] [--id NAME]"
+#define USAGE	"l2 forward DEVICE [--for HANDLE] (--tap NAME | --unix PATH) [--name eth1] [--address A/P]... [--mac M] [--mtu N] [--offload] [--id NAME]"
 #define BUFFER	(256u * 1024)
 
 static struct {
-	struct cli *cli;
-	bool ended, stopped, offload;
-	char why[256];
+	struct cli_forward f;
+	bool offload;
 	int tap, sock;			/* -1: the hub has it itself */
 	struct loop_io tap_io, sock_io;
 	struct l2rec rec;
@@ -72,8 +69,8 @@ flush(void)
 		self.sent += (size_t)n;
 	if (self.sent == self.len)
 		self.sent = self.len = 0;
-	loop_io_set(self.cli->loop, &self.sock_io, self.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
-	loop_io_set(self.cli->loop, &self.tap_io, self.len > 0 ? 0 : EPOLLIN);	/* its queue waits, and drops */
+	loop_io_set(self.f.cli->loop, &self.sock_io, self.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	loop_io_set(self.f.cli->loop, &self.tap_io, self.len > 0 ? 0 : EPOLLIN);	/* its queue waits, and drops */
 }
 
 static void
@@ -90,8 +87,8 @@ on_tap(struct loop_io *io, uint32_t events)
 		self.len += head + (size_t)n;
 	}
 	if (n < 0 && errno != EAGAIN) {
-		snprintf(self.why, sizeof(self.why), "the interface: %s", strerror(errno));
-		self.ended = true;
+		snprintf(self.f.why, sizeof(self.f.why), "the interface: %s", strerror(errno));
+		self.f.ended = true;
 	}
 	if (self.len > 0)
 		flush();
@@ -106,7 +103,7 @@ on_sock(struct loop_io *io, uint32_t events)
 	if (n > 0 && l2rec_take(&self.rec, buf, (size_t)n, to_tap, NULL) < 0)
 		n = 0;
 	if (n == 0 || (n < 0 && errno != EAGAIN)) {
-		loop_io_del(self.cli->loop, io);	/* the reason follows */
+		loop_io_del(self.f.cli->loop, io);	/* the reason follows */
 		return;
 	}
 	if ((events & EPOLLOUT) != 0)
@@ -123,30 +120,25 @@ on_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	if (msg->hdr.type != ADMIN_EV_L2_END)
 		return -EPROTO;
 	memcpy(&text, msg->data, sizeof(text));
-	self.ended = true;
-	cli_text(self.why, sizeof(self.why), admin_text_ok(&text) ? text.text : "the hub ended it");
+	self.f.ended = true;
+	cli_text(self.f.why, sizeof(self.f.why), admin_text_ok(&text) ? text.text : "the hub ended it");
 	return 0;
-}
-
-static void
-on_signal(int signo, void *ctx)
-{
-	self.stopped = true;
 }
 
 static void
 print_item(const struct cli *cli, const struct admin_l2_item *item)
 {
 	static char buf[1024];
-	char name[32], mac[32];
+	char id[32], name[32], mac[32];
 	struct json_w w;
 
 	if (!cli->json) {
-		printf("%s: %s, MTU %u%s\n", cli_text(name, sizeof(name), item->interface), cli_text(mac, sizeof(mac), item->mac), item->mtu,
-		    item->offload != 0 ? ", offload" : "");
+		printf("%s: %s, %s, MTU %u%s\n", cli_text(id, sizeof(id), item->id), cli_text(name, sizeof(name), item->interface),
+		    cli_text(mac, sizeof(mac), item->mac), item->mtu, item->offload != 0 ? ", offload" : "");
 	} else {
 		json_w_init(&w, buf, sizeof(buf));
 		json_w_obj(&w, NULL);
+		json_w_str(&w, "name", item->id);
 		json_w_str(&w, "interface", item->interface);
 		json_w_str(&w, "mac", item->mac);
 		json_w_int(&w, "mtu", item->mtu);
@@ -166,42 +158,12 @@ stay(const struct admin_l2_item *item, const char *tap)
 		if (self.tap < 0)
 			return CLI_FAILED;
 		l2rec_init(&self.rec, self.offload, item->mtu);
-		if (loop_io_add(self.cli->loop, &self.tap_io, self.tap, EPOLLIN, on_tap, NULL) < 0 ||
-		    loop_io_add(self.cli->loop, &self.sock_io, self.sock, EPOLLIN, on_sock, NULL) < 0)
+		if (loop_io_add(self.f.cli->loop, &self.tap_io, self.tap, EPOLLIN, on_tap, NULL) < 0 ||
+		    loop_io_add(self.f.cli->loop, &self.sock_io, self.sock, EPOLLIN, on_sock, NULL) < 0)
 			return cli_fail(CLI_FAILED, "out of memory");
 	}
-	print_item(self.cli, item);
-	while (!self.ended && !self.stopped && self.cli->up)
-		loop_turn(self.cli->loop, -1);
-	if (self.stopped)
-		return CLI_OK;
-	return self.ended ? cli_fail(CLI_FAILED, "%s", self.why) : cli_say_unreachable(self.cli, -ECONNRESET);
-}
-
-static int
-ask(struct cli *cli, const struct admin_l2 *req, int fd, const char *tap)
-{
-	struct admin_l2_item item;
-	struct admin_text text;
-	char clean[sizeof(text.text)];
-	sigset_t mask;
-	int r = cli_open(cli);
-
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGTERM);
-	r = r < 0 ? r : loop_signals(cli->loop, &mask, on_signal, NULL);
-	cli->event = on_event;
-	self.cli = cli;
-	r = r < 0 ? r : cli_call(cli, ADMIN_REQ_L2, req, sizeof(*req), &fd, 1);
-	close(fd);		/* the hub has it: its end must be the end */
-	if (r < 0)
-		return cli_say_unreachable(cli, r);
-	if (cli->status < 0 && cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text))
-		return cli_fail(CLI_FAILED, "%s", cli_text(clean, sizeof(clean), text.text));
-	if (cli->status < 0 || !cli_answer(cli, &item, sizeof(item)))
-		return cli_fail(CLI_FAILED, "the hub answers in a way this edgehub does not know");
-	return stay(&item, tap);
+	print_item(self.f.cli, item);
+	return cli_forward_stay(&self.f);
 }
 
 /* The hub's end of it. */
@@ -223,14 +185,8 @@ make_end(const char *unix_path)
 	return fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : fd;
 }
 
-static bool
-copy(char *dst, size_t size, const char *src)
-{
-	return snprintf(dst, size, "%s", src) < (int)size;
-}
-
 static int
-cli_forward(struct cli *cli, int argc, char *argv[])
+forward(struct cli *cli, int argc, char *argv[])
 {
 	static const struct option options[] = {
 		{ "for", required_argument, NULL, 'f' }, { "tap", required_argument, NULL, 't' }, { "unix", required_argument, NULL, 'u' },
@@ -238,31 +194,31 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 		{ "mtu", required_argument, NULL, 'M' }, { "offload", no_argument, NULL, 'o' }, { "id", required_argument, NULL, 'i' }, { 0 },
 	};
 	struct admin_l2 req = { .name = "eth1" };
+	struct admin_l2_item item;
 	const char *tap = NULL, *path = NULL;
 	unsigned n = 0;
 	bool good = true;
-	uint16_t v = 0;
-	int opt, fd;
+	int opt, fd, r;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (opt) {
-		case 'f': good = good && copy(req.handle, sizeof(req.handle), optarg); break;
+		case 'f': good = good && cli_forward_copy(req.handle, sizeof(req.handle), optarg); break;
 		case 't': tap = optarg; break;
 		case 'u': path = optarg; break;
-		case 'n': memset(req.name, 0, sizeof(req.name)); good = good && copy(req.name, sizeof(req.name), optarg); break;
-		case 'a': good = good && n < 4 && copy(req.addrs[n++], sizeof(req.addrs[0]), optarg); break;
-		case 'm': good = good && copy(req.mac, sizeof(req.mac), optarg); break;
+		case 'n': good = good && cli_forward_copy(req.name, sizeof(req.name), optarg); break;
+		case 'a': good = good && n < 4 && cli_forward_copy(req.addrs[n++], sizeof(req.addrs[0]), optarg); break;
+		case 'm': good = good && cli_forward_copy(req.mac, sizeof(req.mac), optarg); break;
 		case 'M': good = good && parse_u32(optarg, 576, 9000, &req.mtu) == 0; break;
 		case 'o': req.offload = 1; break;
-		case 'i': good = good && copy(req.id, sizeof(req.id), optarg); break;
+		case 'i': good = good && cli_forward_copy(req.id, sizeof(req.id), optarg); break;
 		default: good = false;
 		}
 	}
 	if (!good || argc - optind != 1 || (tap == NULL) == (path == NULL) || (tap != NULL && strlen(tap) >= IFNAMSIZ) ||
-	    !copy(req.device, sizeof(req.device), argv[optind]))
+	    !cli_forward_copy(req.device, sizeof(req.device), argv[optind]))
 		return cli_usage(USAGE);
-	if (req.id[0] == '\0' && getrandom(&v, sizeof(v), 0) == (ssize_t)sizeof(v))
-		snprintf(req.id, sizeof(req.id), "l2-%04x", v);
+	if (req.id[0] == '\0')
+		cli_forward_name(req.id, "l2");
 	if (!admin_l2_ok(&req))
 		return cli_fail(CLI_USAGE, "--for is the handle of a run; --address one of a host, such as 192.0.2.2/24; --mac locally "
 		    "administered, such as 02:00:00:00:00:01; --name that of an interface; --id 1 to 31 of a-z 0-9 -");
@@ -270,13 +226,16 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 	fd = make_end(path);
 	if (fd < 0)
 		return cli_fail(CLI_FAILED, "%s: %s", path != NULL ? path : "socketpair", strerror(-fd));
-	return ask(cli, &req, fd, tap);
+	self.f.cli = cli;
+	cli->event = on_event;
+	r = cli_forward_ask(&self.f, ADMIN_REQ_L2, &req, sizeof(req), fd, &item, sizeof(item));
+	return r != 0 ? r : stay(&item, tap);
 }
 
 int
 cli_l2(struct cli *cli, int argc, char *argv[])
 {
 	if (argc > 2 && strcmp(argv[1], "forward") == 0)
-		return cli_forward(cli, argc - 1, argv + 1);
+		return forward(cli, argc - 1, argv + 1);
 	return cli_usage(USAGE);
 }

@@ -24,6 +24,7 @@ struct run_options {
 	char **own;			/* entries of env that are ours to wipe */
 	size_t nown;
 	struct workspace_options workspace;
+	char devices[DEVICE_LIST_SIZE];
 };
 
 static int
@@ -102,6 +103,17 @@ free_options(struct run_options *o)
 }
 
 static int
+add_device(struct run_options *o, const char *id)
+{
+	size_t len = strlen(o->devices);
+
+	if (!device_id_ok(id) || len + strlen(id) + 2 > sizeof(o->devices))
+		return -EINVAL;
+	snprintf(o->devices + len, sizeof(o->devices) - len, "%s%s", len > 0 ? " " : "", id);
+	return 0;
+}
+
+static int
 take_limit(int opt, struct admin_limits *l)
 {
 	uint64_t bytes;
@@ -121,7 +133,8 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "timeout", required_argument, NULL, 't' }, { "detach", no_argument, NULL, 'd' },
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
 		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { "secret", required_argument, NULL, 's' },
-		{ "secret-file", required_argument, NULL, 'f' }, WORKSPACE_OPTIONS, { 0 },
+		{ "secret-file", required_argument, NULL, 'f' },
+		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, { 0 },
 	};
 	int opt;
 
@@ -134,6 +147,8 @@ parse_run(int argc, char *argv[], struct run_options *o)
 			o->detach = true;
 		else if ((opt == 's' && add_secret(o, optarg) < 0) || (opt == 'f' && add_secret_file(o, optarg) < 0))
 			return RUN_EXIT_NOT_STARTED;
+		else if (opt == 'D' && add_device(o, optarg) < 0)
+			return cli_fail(RUN_EXIT_NOT_STARTED, "--device: names of usb forward or l2 forward, at most eight");
 		else if (opt == 'e' && add_env(o, optarg) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--env: K=V is needed");
 		else if (opt == 't' && parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &o->limits.timeout_ms) < 0)
@@ -203,7 +218,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free_options(&o);
 		return r;
@@ -218,8 +233,8 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits, job, job_len,
 	    argv + optind, o.env) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line and environment are too long");
-	else if (o.secrets.len > 0 && admin_start_secrets(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len) < 0)
-		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment and secrets are too long");
+	else if (admin_start_more(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len, o.devices) < 0)
+		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment secrets and devices are too long");
 	else
 		r = run_it(cli, &f, &o);
 	explicit_bzero(job, sizeof(job));

@@ -7,25 +7,22 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "hub/adminusb.h"
-#include "hub/cli.h"
+#include "hub/cli_forward.h"
 #include "proto/ipc/device.h"
 
 #define USAGE	"usb forward DEVICE --busid B [--server HOST:3240] [--for HANDLE] [--name NAME] [--match VVVV:PPPP] | usb list"
 #define PORT	"3240"
 #define LOST_S	25	/* a usbipd whose machine is gone is noticed within this time */
 
-struct forward {
-	struct cli *cli;
-	bool ended, stopped;
+struct usb_forward {
+	struct cli_forward f;
 	struct admin_usb_item last;
 };
 
@@ -125,76 +122,29 @@ print_item(const struct cli *cli, const struct admin_usb_item *item)
 static int
 on_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 {
-	struct forward *f = ctx;
+	struct usb_forward *u = ctx;
 
-	memcpy(&f->last, msg->data, sizeof(f->last));
-	f->ended = msg->hdr.type == ADMIN_EV_USB_END;
-	if (!f->ended)
-		print_item(cli, &f->last);
+	memcpy(&u->last, msg->data, sizeof(u->last));
+	u->f.ended = msg->hdr.type == ADMIN_EV_USB_END;
+	if (!u->f.ended)
+		print_item(cli, &u->last);
+	cli_text(u->f.why, sizeof(u->f.why), u->last.error);
 	return 0;
-}
-
-static void
-on_signal(int signo, void *ctx)
-{
-	struct forward *f = ctx;
-
-	f->stopped = true;
-}
-
-/* Until it ends, or is told to. */
-static int
-stay(struct forward *f)
-{
-	char text[sizeof(f->last.error)];
-
-	while (!f->ended && !f->stopped && f->cli->up)
-		loop_turn(f->cli->loop, -1);
-	if (f->stopped)
-		return CLI_OK;
-	return f->ended ? cli_fail(CLI_FAILED, "%s", cli_text(text, sizeof(text), f->last.error)) : cli_say_unreachable(f->cli, -ECONNRESET);
 }
 
 static int
 ask(struct cli *cli, const struct admin_usb *req, int fd)
 {
-	struct forward f = { .cli = cli };
-	struct admin_text text;
-	char clean[sizeof(text.text)];
-	sigset_t mask;
-	int r = cli_open(cli);
+	struct usb_forward u = { .f.cli = cli };
+	int r;
 
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGTERM);
-	r = r < 0 ? r : loop_signals(cli->loop, &mask, on_signal, &f);
 	cli->event = on_event;
-	cli->ctx = &f;
-	r = r < 0 ? r : cli_call(cli, ADMIN_REQ_USB, req, sizeof(*req), &fd, 1);
-	close(fd);		/* the hub has it: its end must be the end */
-	if (r < 0)
-		return cli_say_unreachable(cli, r);
-	if (cli->status < 0 && cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text))
-		return cli_fail(CLI_FAILED, "%s", cli_text(clean, sizeof(clean), text.text));
-	if (cli->status < 0 || !cli_answer(cli, &f.last, sizeof(f.last)))
-		return cli_fail(CLI_FAILED, "the hub answers in a way this edgehub does not know");
-	print_item(cli, &f.last);
-	return stay(&f);
-}
-
-/* A name for the attachment that nobody else has. */
-static void
-make_name(const char *busid, char dst[32])
-{
-	uint32_t v = 0;
-	char plain[20];
-
-	if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
-		v = (uint32_t)getpid();
-	snprintf(plain, sizeof(plain), "%.19s", busid);
-	for (char *p = plain; *p != '\0'; p++)
-		*p = *p == '.' || *p == ':' ? '-' : *p;
-	snprintf(dst, 32, "usb%s-%04x", plain, v & 0xffff);
+	cli->ctx = &u;
+	r = cli_forward_ask(&u.f, ADMIN_REQ_USB, req, sizeof(*req), fd, &u.last, sizeof(u.last));
+	if (r != 0)
+		return r;
+	print_item(cli, &u.last);
+	return cli_forward_stay(&u.f);
 }
 
 static bool
@@ -217,23 +167,25 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 	};
 	struct admin_usb req = { 0 };
 	const char *server = "127.0.0.1";
+	char prefix[24];
 	bool good = true;
 	int opt, fd;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (opt) {
-		case 'b': good = good && snprintf(req.busid, sizeof(req.busid), "%s", optarg) < (int)sizeof(req.busid); break;
+		case 'b': good = good && cli_forward_copy(req.busid, sizeof(req.busid), optarg); break;
 		case 's': server = optarg; break;
-		case 'f': good = good && snprintf(req.handle, sizeof(req.handle), "%s", optarg) < (int)sizeof(req.handle); break;
-		case 'n': good = good && snprintf(req.id, sizeof(req.id), "%s", optarg) < (int)sizeof(req.id); break;
+		case 'f': good = good && cli_forward_copy(req.handle, sizeof(req.handle), optarg); break;
+		case 'n': good = good && cli_forward_copy(req.id, sizeof(req.id), optarg); break;
 		case 'm': good = good && take_match(optarg, &req); break;
 		default: good = false;
 		}
 	}
-	if (!good || argc - optind != 1 || snprintf(req.device, sizeof(req.device), "%s", argv[optind]) >= (int)sizeof(req.device))
+	if (!good || argc - optind != 1 || !cli_forward_copy(req.device, sizeof(req.device), argv[optind]))
 		return cli_usage(USAGE);
+	snprintf(prefix, sizeof(prefix), "usb%.18s", req.busid);
 	if (req.id[0] == '\0')
-		make_name(req.busid, req.id);
+		cli_forward_name(req.id, prefix);
 	if (!admin_usb_ok(&req))
 		return cli_fail(CLI_USAGE, "--busid is 1 to 31 of 0-9 . : - (usbip list -l), --name 1 to 31 of a-z 0-9 -, --for a handle");
 	fd = dial(server);

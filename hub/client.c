@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "hub/forward.h"
 #include "hub/result.h"
 #include "hub/secret.h"
 #include "hub/usb.h"
@@ -77,8 +78,7 @@ client_free(struct client *client)
 {
 	struct hub *hub = client->hub;
 
-	usb_client_gone(hub, client->serial);
-	l2_client_gone(hub, client->serial);
+	forward_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);

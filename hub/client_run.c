@@ -88,6 +88,20 @@ put_credential(struct json_w *w, const struct work_job *job)
 	json_w_end_obj(w);
 }
 
+/* What was forwarded to the device under these names, and waits for this start. */
+static void
+put_devices(struct json_w *w, char list[DEVICE_LIST_SIZE])
+{
+	char *id;
+
+	if (list[0] == '\0')
+		return;
+	json_w_arr(w, "devices");
+	while ((id = strsep(&list, " ")) != NULL)
+		json_w_str(w, NULL, id);
+	json_w_end_arr(w);
+}
+
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
 static int
 build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
@@ -120,6 +134,7 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	put_workspace(&w, &job);
 	json_w_end_obj(&w);
 	put_credential(&w, &job);
+	put_devices(&w, start.devices);
 	if (start.secrets != NULL)
 		secret_put_files(&w, start.secrets, start.nsecrets, start.handle);
 	json_w_end_obj(&w);

@@ -27,18 +27,14 @@ struct conn;
 struct session;
 struct run;
 struct client;
-struct hub_usb;
+struct hub_forward;
 struct upsend;
 
 struct hub_counters {
 	uint64_t sessions, refused, rx_bytes, tx_bytes, log_bytes;
 };
 
-struct hub_l2;
-
 struct hub {
-	struct hub_l2 *l2s;		/* l2.c */
-	unsigned nl2s;
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;
@@ -57,8 +53,7 @@ struct hub {
 	struct client *clients;
 	struct upsend *upsends;		/* upgrades that a client waits for */
 	unsigned nclients;
-	struct hub_usb *usbs;		/* usb.c */
-	unsigned nusbs;
+	struct hub_forward *forwards;	/* forward.c */
 	uint64_t last_epoch, last_client;
 	int64_t started;		/* wall ns */
 	struct hub_counters count;

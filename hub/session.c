@@ -9,7 +9,7 @@
 #include "hub/client.h"
 #include "hub/run.h"
 #include "hub/streams.h"
-#include "hub/usb.h"
+#include "hub/forward.h"
 #include "proto/hub/limits.h"
 
 #define BACK_FIRST_MS	200	/* the new process needs a moment */
@@ -264,7 +264,7 @@ session_deadline(struct session *s)
 	/* The timer is not set anew for every message; look at when the last byte came. */
 	int64_t idle = monotime_diff_ms(monotime_now(), s->conn->last_rx);
 
-	int64_t limit = usb_any(s) ? USB_SILENCE_MS : HUB_SILENCE_MS;
+	int64_t limit = forward_any(s) ? FORWARD_SILENCE_MS : HUB_SILENCE_MS;
 
 	if (idle < limit) {
 		conn_deadline(s->conn, limit - idle);

@@ -225,7 +225,7 @@ dispatch(struct session *s, const struct frame *f)
 		take_stream_opened(s, f);
 		return;
 	case FRAME_DEVICE_OPENED:
-		if (f->id[0] != '\0')
+		if (f->id != NULL && f->id[0] != '\0')
 			take_stream_opened(s, f);
 		else
 			usb_news(s, f->payload);

@@ -253,7 +253,7 @@ on_devices(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 			r = ipc_send_fds(chan, &hdr, &d->info, sizeof(d->info), NULL, 0);
 	hdr.type = CTL_EV_LINK;
 	for (const struct l2_link *l = w->l2.list; l < w->l2.list + L2_LINKS_MAX && r == 0; l++)
-		if (l->used && l->stage == L2_UP)
+		if (l->used && (l->stage == L2_UP || l->stage == L2_PARKED))
 			r = ipc_send_fds(chan, &hdr, &l->open, sizeof(l->open), NULL, 0);
 	devices_caps(w, &caps);
 	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, &caps, sizeof(caps));

@@ -428,17 +428,24 @@ devices_priv_down(struct workerd *w)
 /* ---- workloads ---- */
 
 bool
-devices_check(struct workerd *w, const char *list, const char *handle, char error[208])
+devices_check(struct workerd *w, const struct work_spec *spec, char error[208])
 {
 	char copy[DEVICE_LIST_SIZE], *p = copy, *id;
 
-	snprintf(copy, sizeof(copy), "%s", list);
+	snprintf(copy, sizeof(copy), "%s", spec->devices);
 	while ((id = strsep(&p, " ")) != NULL && id[0] != '\0') {
 		const struct device *d = find(w, id);
+		bool segment = d == NULL && l2_has(w, id, spec->handle, error);
 
-		if (d == NULL || d->info.state == DEVICE_CLOSED)
+		if (segment && spec->network != WORK_NETWORK_NONE)
+			snprintf(error, 208, "device %s is an interface, for a start without a network; ask for network none", id);
+		else if (segment)
+			continue;
+		else if (error[0] != '\0')
+			return false;
+		else if (d == NULL || d->info.state == DEVICE_CLOSED)
 			snprintf(error, 208, "device %s is not attached here; open it first", id);
-		else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, handle) != 0)
+		else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, spec->handle) != 0)
 			snprintf(error, 208, "device %s is leased to workload %.64s", id, d->info.handle);
 		else
 			continue;
@@ -450,6 +457,7 @@ devices_check(struct workerd *w, const char *list, const char *handle, char erro
 void
 devices_lease(struct workload *wl, const char *list)
 {
+	l2_lease(wl, list);
 	for (struct device *d = wl->w->devices.list; d < wl->w->devices.list + DEVICES_MAX; d++) {
 		if (!d->used || d->closing || !device_listed(list, d->info.id))
 			continue;

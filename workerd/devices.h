@@ -15,6 +15,7 @@
 
 struct workerd;
 struct workload;
+struct work_spec;
 
 struct device {
 	struct workerd *w;
@@ -52,7 +53,7 @@ int devices_on_state(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 void devices_priv_down(struct workerd *w);
 
 /* A start that names devices: are they there and free? Then, once it is accepted, they are its own. */
-bool devices_check(struct workerd *w, const char *list, const char *handle, char error[208]);
+bool devices_check(struct workerd *w, const struct work_spec *spec, char error[208]);
 void devices_lease(struct workload *wl, const char *list);
 /* It has ended. */
 void devices_workload_ended(const struct workload *wl);

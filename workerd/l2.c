@@ -2,7 +2,7 @@
  * Who calls: workchan.c for connectd, which may have been taken over; launchchan.c for workinit, which runs as the runner, so its
  * namespace is shown to privhelper, who looks whose it is; privchan.c. The steps: workinit passes its network namespace, privhelper makes the
  * interface there, workinit sets the addresses, connectd gets the descriptor. It lives with that, so nothing is to be undone: what fails
- * closes it.
+ * closes it. One that no workload was named for is parked until a start does.
  */
 #include "workerd/l2.h"
 
@@ -38,10 +38,10 @@ awaiting(struct workerd *w, enum l2_stage stage, uint32_t request, const char *h
 }
 
 static void
-answer(const struct l2_link *l, int fd, const char *error)
+answer(const struct l2_link *l, enum l2_word word, int fd, const char *error)
 {
 	struct ipc_hdr hdr = { .type = WORK_ANS_L2, .id = l->asker };
-	struct l2_answer ans = { .ok = fd >= 0, .offload = fd >= 0 ? l->open.offload : 0 };
+	struct l2_answer ans = { .ok = word, .offload = word == L2_IS_UP ? l->open.offload : 0 };
 
 	snprintf(ans.error, sizeof(ans.error), "%s", error);
 	if (ipc_chan_is_open(&l->w->work))
@@ -62,7 +62,7 @@ fail(struct l2_link *l, const char *why)
 {
 	log_warn("interface %s (%s) for %s: %s", l->open.id, l->open.name, l->open.handle, why);
 	if (l->stage != L2_UP)
-		answer(l, -1, why);
+		answer(l, L2_NO, -1, why);
 	forget(l);
 }
 
@@ -110,7 +110,7 @@ is_up(struct l2_link *l)
 {
 	log_info("interface %s (%s) for %s: up", l->open.id, l->open.name, l->open.handle);
 	loop_timer_del(l->w->loop, &l->timer);
-	answer(l, l->fd, "");
+	answer(l, L2_IS_UP, l->fd, "");
 	cleanup_close(&l->fd);
 	l->fd = -1;
 	l->stage = L2_UP;
@@ -130,17 +130,24 @@ l2_issue(const struct workerd *w, char *buf, size_t size)
 		snprintf(buf, size, "privhelper %s", w->priv_pid == 0 ? "does not answer" : "makes none: restart edgeward-privhelper");
 }
 
+/* NULL is right where no workload is named. */
 static struct workload *
 admit_link(struct workerd *w, const struct l2_open *open, char why[208])
 {
 	struct workload *wl = workload_by_handle(w, open->handle);
 
 	l2_issue(w, why, 208);
-	if (why[0] == '\0' && (wl == NULL || wl->state != ST_RUNNING || !ipc_chan_is_open(&wl->init)))
+	if (why[0] == '\0' && open->handle[0] != '\0' && (wl == NULL || wl->state != ST_RUNNING || !ipc_chan_is_open(&wl->init)))
 		snprintf(why, 208, "no workload %.64s runs here", open->handle);
 	if (why[0] == '\0' && find(w, open->id) != NULL)
 		snprintf(why, 208, "%s is open already", open->id);
 	return why[0] == '\0' ? wl : NULL;
+}
+
+static void
+ask_netns(struct l2_link *l, struct workload *wl)
+{
+	advance(l, L2_NETNS, ipc_request(&wl->init, INIT_REQ_NETNS, NULL, 0, NULL, 0, &l->request));
 }
 
 /* ---- from connectd ---- */
@@ -160,17 +167,23 @@ l2_on_open(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	wl = admit_link(w, &open, why);
 	while (l < w->l2.list + L2_LINKS_MAX && l->used)
 		l++;
-	if (wl != NULL && l == w->l2.list + L2_LINKS_MAX)
+	if (why[0] == '\0' && l == w->l2.list + L2_LINKS_MAX)
 		snprintf(why, sizeof(why), "%u interfaces are open, as many as this agent holds", L2_LINKS_MAX);
 	if (why[0] != '\0') {
 		log_warn("interface %s (%s) is refused: %s", open.id, open.name, why);
-		answer(&(struct l2_link){ .w = w, .asker = msg->hdr.id }, -1, why);
+		answer(&(struct l2_link){ .w = w, .asker = msg->hdr.id }, L2_NO, -1, why);
 		return 0;
 	}
 	l->used = true;
 	l->open = open;
 	l->asker = msg->hdr.id;
-	advance(l, L2_NETNS, ipc_request(&wl->init, INIT_REQ_NETNS, NULL, 0, NULL, 0, &l->request));
+	if (wl != NULL) {
+		ask_netns(l, wl);
+		return 0;
+	}
+	l->stage = L2_PARKED;
+	l->open.offload = 0;	/* the hub is told now how frames come, and an older kernel would not have it so */
+	answer(l, L2_WAITS, -1, "");
 	return 0;
 }
 
@@ -272,6 +285,37 @@ l2_on_addresses(struct workload *wl, struct ipc_msg *msg)
 	else
 		is_up(l);
 	return 0;
+}
+
+/* ---- a start that names one ---- */
+
+bool
+l2_has(struct workerd *w, const char *id, const char *handle, char error[208])
+{
+	const struct l2_link *l = find(w, id);
+
+	if (l == NULL || strcmp(l->open.handle, handle) == 0)
+		return l != NULL;
+	if (l->stage == L2_PARKED && l->open.handle[0] == '\0')
+		return true;
+	snprintf(error, 208, "device %s is leased to workload %.64s", id, l->open.handle);
+	return false;
+}
+
+void
+l2_lease(const struct workload *wl, const char *list)
+{
+	for (struct l2_link *l = wl->w->l2.list; l < wl->w->l2.list + L2_LINKS_MAX; l++)
+		if (l->used && l->stage == L2_PARKED && device_listed(list, l->open.id))
+			memcpy(l->open.handle, wl->info.handle, sizeof(l->open.handle));
+}
+
+void
+l2_workload_runs(struct workload *wl)
+{
+	for (struct l2_link *l = wl->w->l2.list; l < wl->w->l2.list + L2_LINKS_MAX; l++)
+		if (l->used && l->stage == L2_PARKED && strcmp(l->open.handle, wl->info.handle) == 0)
+			ask_netns(l, wl);
 }
 
 /* ---- ends ---- */

@@ -11,14 +11,14 @@
 struct workerd;
 struct workload;
 
-enum l2_stage { L2_NETNS, L2_TAP, L2_ADDRESSES, L2_UP };
+enum l2_stage { L2_PARKED, L2_NETNS, L2_TAP, L2_ADDRESSES, L2_UP };
 
 struct l2_link {
 	struct workerd *w;
 	bool used;
 	enum l2_stage stage;
 	struct l2_open open;
-	uint32_t asker;			/* connectd's request, 0 = answered */
+	uint32_t asker;			/* connectd's request */
 	uint32_t request;		/* of ours, to workinit or privhelper */
 	int fd;				/* the namespace, then the interface's other end until connectd has it; -1 */
 	struct loop_timer timer;	/* how long a stage may take */
@@ -40,6 +40,11 @@ int l2_on_close(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int l2_on_netns(struct workload *wl, struct ipc_msg *msg);
 int l2_on_addresses(struct workload *wl, struct ipc_msg *msg);
 int l2_on_tap(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
+
+/* For a start: may handle lease the one of this id, if there is one; it does; its workload runs now. */
+bool l2_has(struct workerd *w, const char *id, const char *handle, char error[208]);
+void l2_lease(const struct workload *wl, const char *list);
+void l2_workload_runs(struct workload *wl);
 
 /* connectd is gone, with every descriptor; privhelper is, with its answers; a workload is, with its namespace. */
 void l2_work_down(struct workerd *w);

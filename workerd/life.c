@@ -328,6 +328,7 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		tally_started(wl);
 		workchan_tell(wl);
 		workchan_answer_askers(wl, WORK_OK, "");
+		l2_workload_runs(wl);
 	}
 	arm(wl);
 	if ((actions & ACT_REFUSE) != 0) {

@@ -329,7 +329,7 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 	if (known(w, spec, id))
 		return;
 	refusal = choose(w, spec, true, &c, error, &flags);
-	if (refusal == WORK_OK && !devices_check(w, spec->devices, spec->handle, error))
+	if (refusal == WORK_OK && !devices_check(w, spec, error))
 		refusal = WORK_REFUSED_UNSUPPORTED;
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);

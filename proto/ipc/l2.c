@@ -39,14 +39,15 @@ l2_open_ok(const struct l2_open *o)
 {
 	const struct priv_tap tap = { .mac = { o->mac[0] }, .mtu = o->mtu, .offload = o->offload, .name = "eth0" };
 
-	return ipc_str_ok(o->id, sizeof(o->id)) && name_ok(o->id) && ipc_str_ok(o->handle, sizeof(o->handle)) && handle_ok(o->handle) &&
+	return ipc_str_ok(o->id, sizeof(o->id)) && name_ok(o->id) && ipc_str_ok(o->handle, sizeof(o->handle)) && (o->handle[0] == '\0' || handle_ok(o->handle)) &&
 	    priv_tap_name_ok(o->name) && priv_tap_ok(&tap) && addrs_ok(o->addrs, o->naddrs);
 }
 
 bool
 l2_answer_ok(const struct l2_answer *a)
 {
-	return a->ok <= 1 && a->offload <= a->ok && ipc_str_ok(a->error, sizeof(a->error)) && (a->ok == 1) == (a->error[0] == '\0');
+	return a->ok <= L2_WAITS && a->offload <= (a->ok == L2_IS_UP) && ipc_str_ok(a->error, sizeof(a->error)) &&
+	    (a->ok != L2_NO) == (a->error[0] == '\0');
 }
 
 bool

@@ -15,10 +15,10 @@
 #define L2_ID_SIZE	32
 #define L2_ADDRS	4u
 
-/* Beside enum work_type. */
+/* Beside enum work_type. A request without a handle is answered twice: that it waits for a start, then by what came of that. */
 enum l2_type {
 	WORK_REQ_L2 = 0x0280,		/* C: struct l2_open */
-	WORK_ANS_L2 = 0x0281,		/* W: struct l2_answer; with ok 1 descriptor */
+	WORK_ANS_L2 = 0x0281,		/* W: struct l2_answer; with L2_IS_UP 1 descriptor */
 	WORK_EV_L2_CLOSE = 0x0282,	/* C: struct l2_ref; its descriptor is closed. One that is not there is no error */
 };
 
@@ -32,7 +32,7 @@ static_assert(sizeof(struct l2_addr) == 20, "wire size");
 
 struct l2_open {
 	char id[L2_ID_SIZE];		/* the hub's name for the attachment, name_ok() */
-	char handle[72];		/* the workload that leases it */
+	char handle[72];		/* the workload that leases it; "" = a start that names it */
 	char name[16];			/* priv_tap_name_ok() */
 	uint8_t mac[6];
 	uint16_t mtu;
@@ -42,10 +42,12 @@ struct l2_open {
 };
 static_assert(sizeof(struct l2_open) == 216, "wire size");
 
+enum l2_word { L2_NO, L2_IS_UP, L2_WAITS };
+
 struct l2_answer {
-	uint32_t ok;			/* 1: one descriptor comes with it */
+	uint32_t ok;			/* enum l2_word */
 	uint32_t offload;		/* what it is: an older kernel cannot */
-	char error[208];		/* one sentence, "" when ok */
+	char error[208];		/* one sentence with L2_NO, else "" */
 };
 static_assert(sizeof(struct l2_answer) == 216, "wire size");
 

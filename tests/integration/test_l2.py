@@ -79,7 +79,8 @@ class Forward:
 
     def __init__(self, ehub, side, handle, *args, tap="tap0"):
         self.side = side
-        self.p = subprocess.Popen([*side.enter, exe("edgehub"), "-j", "-d", ehub.data, "l2", "forward", D, "--for", handle, "--tap", tap, *args],
+        whose = ["--for", handle] if handle else []
+        self.p = subprocess.Popen([*side.enter, exe("edgehub"), "-j", "-d", ehub.data, "l2", "forward", D, *whose, "--tap", tap, *args],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         line = self.p.stdout.readline()
         self.info = json.loads(line) if line.strip() else None
@@ -153,7 +154,7 @@ def test_two_namespaces(dev, ehub, side, offload):
     handle = start(ehub)
     f = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--address", "fd09::2/64", "--mac", "02:00:00:00:00:07", "--mtu", "1400",
                 *(["--offload"] if offload else [])).up()
-    assert f.info == {"interface": "eth1", "mac": "02:00:00:00:00:07", "mtu": 1400, "offload": offload}
+    assert f.info.pop("name").startswith("l2-") and f.info == {"interface": "eth1", "mac": "02:00:00:00:00:07", "mtu": 1400, "offload": offload}
     assert ping(side, "10.9.0.2") == 20
     assert ping(side, "10.9.0.2", 5, 1300) == 5
     echo(side, "10.9.0.2", os.urandom(3_000_000))
@@ -193,6 +194,27 @@ def test_refused_by_policy(agent, ehub, side, policy, text):
 def test_no_such_workload(dev, ehub, side):
     f = Forward(ehub, side, "nobody")
     assert f.info is None and "no workload nobody runs here" in f.end()
+
+
+def test_a_segment_waits_for_the_start_that_names_it(dev, ehub, side):
+    """device_open without a handle, then start.devices: one start has it, another is refused, a start with a network as well."""
+    f = Forward(ehub, side, None, "--id", "later", "--address", "10.9.0.2/24", "--offload").up()
+    assert f.info["name"] == "later" and f.info["offload"] is False
+    assert ping(side, "10.9.0.2", 1, 8) == 0, "there is nothing at its other end yet"
+    segment, = dev.ctl("devices").json["devices"]
+    assert segment["state"] == "waits" and segment["handle"] == ""
+    assert b"device nothere is not attached" in ehub.call("run", D, "--device", "nothere", "--", "/bin/true").stderr
+    h = ehub.call("run", D, "--device", "later", "--detach", "--", "/usr/bin/python3", "-uc", SERVER).stdout.decode().strip()
+    wait_for(lambda: b"ready" in ehub.call("logs", h).stdout, 20, "the workload runs")
+    wait_for(lambda: ping(side, "10.9.0.2", 1) == 1, 20, lambda: dev.log_tail(20))
+    echo(side, "10.9.0.2", os.urandom(300_000))
+    again = ehub.call("run", D, "--device", "later", "--", "/bin/true")
+    assert b"device later is leased to workload " + h.encode() in again.stderr, again
+    segment, = dev.ctl("devices").json["devices"]
+    assert (segment["id"], segment["kind"], segment["state"], segment["handle"], segment["interface"]) == ("later", "l2", "ready", h, "eth1")
+    assert ehub.call("signal", h, "KILL").returncode == 0
+    assert f.p.wait(20) == 1 and "the workload has ended" in f.p.stderr.read()
+    assert dev.ctl("devices").json["devices"] == []
 
 
 def test_the_end_of_the_workload_ends_it(dev, ehub, side):

@@ -237,8 +237,13 @@ def test_refusals_and_a_start_that_names_a_device(site):
         site.hub.cli("usb", "forward", "dev", *args, rc=2)
     wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()}")
     # Without a run it is attached and waits for a start that names it.
-    assert site.opened(site.forward(site.exporter(), "--name", "later"))["nodes"] == ""
+    p = site.forward(site.exporter(), "--name", "later")
+    assert site.opened(p)["nodes"] == ""
     assert site.devices()["devices"][0]["state"] == "ready"
+    site.hub.cli("run", "dev", "--device", "../x", "--", "true", rc=125)
+    run = site.hub.cli("run", "dev", "--device", "later", "--detach", "--", "sleep", "600").decode().strip()
+    assert site.opened(p)["nodes"].split() == ["/dev/edgeward/bus/usb/003/002", "/dev/edgeward/ttyUSB7"]
+    assert [(x["id"], x["handle"]) for x in site.devices()["devices"]] == [("later", run)]
 
 
 @pytest.mark.parametrize("site", [{"usb": "no"}], indirect=True)

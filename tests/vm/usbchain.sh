@@ -46,7 +46,8 @@ echo "node $d"
 echo "sum $(head -c SIZE "$d" | sha256sum | cut -c1-64)"
 for i in $(seq 3000); do for t in /dev/edgeward/ttyUSB*; do [ -c "$t" ] && break 2; done; sleep 0.1; done
 echo "tty $t"
-exec 3<>"$t"; echo "hello from the run" >&3
+# Not by this shell: it leads its session, the terminal would be its own, and its end a SIGHUP.
+(echo "hello from the run" >"$t")
 echo "sees $(ls /dev/edgeward | tr '\n' ' ')"
 echo "dev $(ls /dev | tr '\n' ' ')"
 ls -ln /dev/edgeward/sd? | awk '{ print "mode", $1, $3 }'
