@@ -242,7 +242,9 @@ def test_refusals_and_a_start_that_names_a_device(site):
     assert site.devices()["devices"][0]["state"] == "ready"
     site.hub.cli("run", "dev", "--device", "../x", "--", "true", rc=125)
     run = site.hub.cli("run", "dev", "--device", "later", "--detach", "--", "sleep", "600").decode().strip()
-    assert site.opened(p)["nodes"].split() == ["/dev/edgeward/bus/usb/003/002", "/dev/edgeward/ttyUSB7"]
+    while not (nodes := site.opened(p)["nodes"]):
+        pass        # it is told as soon as it is leased, and again with its nodes
+    assert nodes.split() == ["/dev/edgeward/bus/usb/003/002", "/dev/edgeward/ttyUSB7"]
     assert [(x["id"], x["handle"]) for x in site.devices()["devices"]] == [("later", run)]
 
 
