@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,20 +12,6 @@
 #include "proto/release/signify.h"
 
 #define KEYS_MAX	32
-
-static int __attribute__((format(printf, 3, 4)))
-bad(struct relcheck *rc, const char *code, const char *fmt, ...)
-{
-	char text[UPGRADE_DETAIL_SIZE];
-	va_list ap;
-
-	snprintf(rc->code, sizeof(rc->code), "%s", code);
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	upgrade_detail(rc->detail, text);
-	return -EBADMSG;
-}
 
 int
 relcheck_init(struct relcheck *rc, const char *keys)
@@ -79,10 +64,10 @@ verify(struct relcheck *rc, const struct release_head *head)
 	DIR *dir = opendir(rc->keys);
 
 	if (dir == NULL)
-		return bad(rc, "no-key", "%.100s: %s", rc->keys, strerror(errno));
+		return refuse(&rc->why, "no-key", "%.100s: %s", rc->keys, strerror(errno));
 	if (signify_sig_parse(head->signature, head->signature_len, &sig) < 0) {
 		closedir(dir);
-		return bad(rc, "bad-signature", "its signature is not one of signify");
+		return refuse(&rc->why, "bad-signature", "its signature is not one of signify");
 	}
 	for (struct dirent *d; !good && keys < KEYS_MAX && (d = readdir(dir)) != NULL; ) {
 		if (read_key(dirfd(dir), d->d_name, &key) < 0)
@@ -96,15 +81,15 @@ verify(struct relcheck *rc, const struct release_head *head)
 	closedir(dir);
 	if (good)
 		return 0;
-	return keys == 0 ? bad(rc, "no-key", "there is no release key in %.100s", rc->keys) :
-	    bad(rc, "bad-signature", known ? "the signature does not fit" : "it is not signed by a key of this device");
+	return keys == 0 ? refuse(&rc->why, "no-key", "there is no release key in %.100s", rc->keys) :
+	    refuse(&rc->why, "bad-signature", known ? "the signature does not fit" : "it is not signed by a key of this device");
 }
 
 static int
 begin_file(struct relcheck *rc)
 {
 	rc->left = rc->manifest.files[rc->file].size;
-	return EVP_DigestInit_ex(rc->md, EVP_sha256(), NULL) == 1 ? 0 : bad(rc, "io", "out of memory");
+	return EVP_DigestInit_ex(rc->md, EVP_sha256(), NULL) == 1 ? 0 : refuse(&rc->why, "io", "out of memory");
 }
 
 static int
@@ -114,7 +99,7 @@ end_file(struct relcheck *rc)
 	uint8_t hash[EVP_MAX_MD_SIZE];
 
 	if (EVP_DigestFinal_ex(rc->md, hash, NULL) != 1 || memcmp(hash, f->sha256, RELEASE_HASH) != 0)
-		return bad(rc, "bad-file", "%s is not what the manifest says", f->name);
+		return refuse(&rc->why, "bad-file", "%s is not what the manifest says", f->name);
 	rc->file++;
 	return rc->file < rc->manifest.nfiles ? begin_file(rc) : 0;
 }
@@ -128,9 +113,9 @@ feed_files(struct relcheck *rc, const uint8_t *data, size_t len)
 		size_t n = len < rc->left ? len : (size_t)rc->left;
 
 		if (rc->file == rc->manifest.nfiles)
-			return bad(rc, "bad-size", "there are bytes behind its end");
+			return refuse(&rc->why, "bad-size", "there are bytes behind its end");
 		if (EVP_DigestUpdate(rc->md, data, n) != 1)
-			return bad(rc, "io", "out of memory");
+			return refuse(&rc->why, "io", "out of memory");
 		data += n;
 		len -= n;
 		rc->left -= n;
@@ -159,14 +144,14 @@ look_at_head(struct relcheck *rc)
 	int r;
 
 	if (!may_be_signature(rc))
-		return bad(rc, "bad-release", "it is not a release file");
+		return refuse(&rc->why, "bad-release", "it is not a release file");
 	if (release_split(rc->head, rc->have, &head) < 0)
-		return rc->have < sizeof(rc->head) ? 0 : bad(rc, "bad-release", "it is not a release file");
+		return rc->have < sizeof(rc->head) ? 0 : refuse(&rc->why, "bad-release", "it is not a release file");
 	r = verify(rc, &head);
 	if (r < 0)
 		return r;
 	if (manifest_parse(head.manifest, head.manifest_len, &rc->manifest) < 0)
-		return bad(rc, "bad-manifest", "it is signed, but its manifest is not one we know");
+		return refuse(&rc->why, "bad-manifest", "it is signed, but its manifest is not one we know");
 	len = head.signature_len + head.manifest_len;
 	rc->size = len + rc->manifest.total;
 	rc->known = true;
@@ -183,7 +168,7 @@ relcheck_feed(struct relcheck *rc, const uint8_t *data, size_t len)
 
 	rc->at += len;
 	if (EVP_DigestUpdate(rc->whole, data, len) != 1)
-		return bad(rc, "io", "out of memory");
+		return refuse(&rc->why, "io", "out of memory");
 	/* Piece by piece, so that a head is found before bytes of files look like another end of it. */
 	while (!rc->known && len > 0) {
 		size_t room = sizeof(rc->head) - rc->have, n = len < room ? len : room;
@@ -207,7 +192,7 @@ relcheck_is(struct relcheck *rc, uint64_t size, const uint8_t sha256[RELEASE_HAS
 	uint8_t hash[EVP_MAX_MD_SIZE];
 
 	if (rc->at != size || EVP_DigestFinal_ex(rc->whole, hash, NULL) != 1 || memcmp(hash, sha256, RELEASE_HASH) != 0)
-		return bad(rc, "bad-file", "it is not what was announced");
+		return refuse(&rc->why, "bad-file", "it is not what was announced");
 	return 0;
 }
 
@@ -215,6 +200,6 @@ int
 relcheck_end(struct relcheck *rc)
 {
 	if (!rc->known)
-		return bad(rc, "bad-release", "it is not a release file");
-	return rc->at == rc->size ? 0 : bad(rc, "bad-size", "it ends too early");
+		return refuse(&rc->why, "bad-release", "it is not a release file");
+	return rc->at == rc->size ? 0 : refuse(&rc->why, "bad-size", "it ends too early");
 }

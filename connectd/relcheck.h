@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "proto/release/manifest.h"
-#include "proto/release/records.h"
+#include "proto/release/refusal.h"
 
 struct evp_md_ctx_st;
 
@@ -26,17 +26,16 @@ struct relcheck {
 	unsigned file;
 	uint64_t left;			/* of that file */
 	struct evp_md_ctx_st *md, *whole;	/* of the file in hand; of everything */
-	char code[UPGRADE_CODE_SIZE];	/* as privupgrade(8) says it: bad-release, bad-signature, no-key, bad-manifest, bad-file */
-	char detail[UPGRADE_DETAIL_SIZE];
+	struct refusal why;		/* bad-release, bad-signature, no-key, bad-manifest, bad-file, bad-size, io */
 };
 
 int relcheck_init(struct relcheck *rc, const char *keys);	/* -ENOMEM */
 void relcheck_done(struct relcheck *rc);
 
-/* The next bytes. 0, or -EBADMSG with code and detail. */
+/* The next bytes. 0, or -ECANCELED with the reason in why. */
 int relcheck_feed(struct relcheck *rc, const uint8_t *data, size_t len);
 
-/* All of it is exactly this: 0, or -EBADMSG. Once, at the end. */
+/* All of it is exactly this: 0, or -ECANCELED. Once, at the end. */
 int relcheck_is(struct relcheck *rc, uint64_t size, const uint8_t sha256[RELEASE_HASH]);
 
 /* There are no more: 0 when it is complete and right. */

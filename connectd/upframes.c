@@ -91,13 +91,13 @@ struct release_stream {
 
 /* It was no good: the hub hears why, and what has come of it is gone. */
 static void
-refuse(struct release_stream *st, int err)
+turn_down(struct release_stream *st, int err)
 {
 	struct upgrader *u = st->s->p.upgrader;
 	char reason[STREAM_REASON_MAX + 1];
 
-	if (err == -EBADMSG && u->check != NULL)
-		snprintf(reason, sizeof(reason), "%.24s: %.170s", u->check->code, u->check->detail);
+	if (err == -ECANCELED && u->check != NULL)
+		snprintf(reason, sizeof(reason), "%.24s: %.170s", u->check->why.code, u->check->why.detail);
 	else
 		snprintf(reason, sizeof(reason), "io: %s", strerror(-err));
 	log_warn("upgrade: the release the hub sends is refused: %s", reason);
@@ -113,7 +113,7 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 	int r = upgrader_bytes(st->s->p.upgrader, data, len);
 
 	if (r < 0) {
-		refuse(st, r);
+		turn_down(st, r);
 		return 0;
 	}
 	return (ssize_t)len;
@@ -126,7 +126,7 @@ ended(struct mux_chan *c, const uint8_t *digest)
 	int r = upgrader_received(st->s->p.upgrader);
 
 	if (r < 0)
-		refuse(st, r);
+		turn_down(st, r);
 	else
 		mux_end(c, NULL);	/* our END: it is here, whole, on the disk */
 }

@@ -87,7 +87,7 @@ bool upgrader_has(struct upgrader *u, const char *id, const struct uptarget *tar
 
 /* Begins, or goes on where a cut has ended it: *ret_from. -EBUSY, -errno. */
 int upgrader_receive(struct upgrader *u, uint64_t size, const uint8_t sha256[RELEASE_HASH], uint64_t *ret_from);
-/* 0, or -EBADMSG with code and detail in u->check, or -errno. */
+/* 0, or -ECANCELED with code and detail in u->check, or -errno. */
 int upgrader_bytes(struct upgrader *u, const uint8_t *data, size_t len);
 /* All of it has come: it waits to be asked for. As above. */
 int upgrader_received(struct upgrader *u);

@@ -14,7 +14,7 @@ void upgrader_fetched(struct upgrader *u);
 
 /* upmirror.c */
 void upgrader_attempt(struct upgrader *u);
-/* The manifest has just become known: is this release for this device? -EBADMSG with the reason in u->check. */
+/* The manifest has just become known: is this release for this device? -ECANCELED with the reason in u->check. */
 int upgrader_judge(struct upgrader *u);
 
 /* upresult.c */

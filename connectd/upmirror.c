@@ -3,7 +3,6 @@
  * version or a commit (edgeward(7)). A cut goes on where it was; what has come is kept until the file at the mirror is another one.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -17,20 +16,6 @@ static const char *
 channel_of(const struct upgrader *u)
 {
 	return u->p.policy->channel == POLICY_CHANNEL_EDGE ? "edge" : "stable";
-}
-
-static int __attribute__((format(printf, 3, 4)))
-refuse(struct upgrader *u, const char *code, const char *fmt, ...)
-{
-	char text[UPGRADE_DETAIL_SIZE];
-	va_list ap;
-
-	snprintf(u->check->code, sizeof(u->check->code), "%s", code);
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	upgrade_detail(u->check->detail, text);
-	return -EBADMSG;
 }
 
 /* What the hub asked for by name must be what lies there under that name. */
@@ -54,25 +39,25 @@ upgrader_judge(struct upgrader *u)
 	int r;
 
 	if (uname(&uts) == 0 && strcmp(m->arch, uts.machine) != 0)
-		return refuse(u, "wrong-arch", "it is for %s, this device is %.32s", m->arch, uts.machine);
+		return refuse(&u->check->why, "wrong-arch", "it is for %s, this device is %.32s", m->arch, uts.machine);
 	if (strcmp(m->channel, channel_of(u)) != 0)
-		return refuse(u, "wrong-channel", "it is of channel %s, this device is on %s", m->channel, channel_of(u));
+		return refuse(&u->check->why, "wrong-channel", "it is of channel %s, this device is on %s", m->channel, channel_of(u));
 	if (!is_wanted(u, m))
-		return refuse(u, "other-release", "%s is there instead of %s", m->version, u->job.target);
+		return refuse(&u->check->why, "other-release", "%s is there instead of %s", m->version, u->job.target);
 	if (m->expires <= (now > EDGEWARD_BUILD_EPOCH ? now : EDGEWARD_BUILD_EPOCH))
-		return refuse(u, "expired", "it was to be installed before a day that has passed");
+		return refuse(&u->check->why, "expired", "it was to be installed before a day that has passed");
 	if (u->p.sequence != 0 && m->sequence == u->p.sequence)
-		return refuse(u, "already-current", "sequence %llu is what runs", (unsigned long long)m->sequence);
+		return refuse(&u->check->why, "already-current", "sequence %llu is what runs", (unsigned long long)m->sequence);
 	if (m->sequence < u->p.sequence)
-		return refuse(u, "old-sequence", "sequence %llu is lower than %llu, which runs", (unsigned long long)m->sequence,
+		return refuse(&u->check->why, "old-sequence", "sequence %llu is lower than %llu, which runs", (unsigned long long)m->sequence,
 		    (unsigned long long)u->p.sequence);
 	upgrader_look(u);
 	if (upgrade_history_tries(&u->history, m->sequence) >= UPGRADE_TRIES)
-		return refuse(u, "marked-bad", "sequence %llu has failed here before", (unsigned long long)m->sequence);
+		return refuse(&u->check->why, "marked-bad", "sequence %llu has failed here before", (unsigned long long)m->sequence);
 	/* Once here, once more when it is installed. */
 	r = upstage_room(&u->stage, 2 * u->check->size, u->p.conf->work_disk_low);
 	if (r == -ENOSPC)
-		return refuse(u, "no-space", "it needs %llu MiB on the disk, twice, and what must stay free", (unsigned long long)(u->check->size >> 20));
+		return refuse(&u->check->why, "no-space", "it needs %llu MiB on the disk, twice, and what must stay free", (unsigned long long)(u->check->size >> 20));
 	return r;
 }
 
@@ -83,8 +68,8 @@ end_check(struct upgrader *u, int err)
 {
 	char detail[UPGRADE_DETAIL_SIZE], code[UPGRADE_CODE_SIZE];
 
-	snprintf(code, sizeof(code), "%s", err == -EBADMSG ? u->check->code : err == -ENOSPC ? "no-space" : "io");
-	snprintf(detail, sizeof(detail), "%s", err == -EBADMSG ? u->check->detail : strerror(-err));
+	snprintf(code, sizeof(code), "%s", err == -ECANCELED ? u->check->why.code : err == -ENOSPC ? "no-space" : "io");
+	snprintf(detail, sizeof(detail), "%s", err == -ECANCELED ? u->check->why.detail : strerror(-err));
 	upgrader_fail(u, code, detail);
 }
 
@@ -132,14 +117,14 @@ refused_inside(struct upgrader *u)
 {
 	if (u->check == NULL)
 		upgrader_again(u, "mirror-changed", "the file at the mirror has changed", -1);
-	else if (strcmp(u->check->code, "bad-file") == 0 && u->damaged == 0) {
+	else if (strcmp(u->check->why.code, "bad-file") == 0 && u->damaged == 0) {
 		u->damaged++;
 		u->got = 0;
-		upgrader_again(u, u->check->code, u->check->detail, -1);
+		upgrader_again(u, u->check->why.code, u->check->why.detail, -1);
 		if (u->job.phase == UPJOB_FETCH)
 			upgrader_drop_part(u);
 	} else {
-		end_check(u, u->check->code[0] != '\0' ? -EBADMSG : -EIO);
+		end_check(u, u->check->why.code[0] != '\0' ? -ECANCELED : -EIO);
 	}
 }
 

@@ -16,6 +16,7 @@
 
 #include "proto/release/manifest.h"
 #include "proto/release/records.h"
+#include "proto/release/refusal.h"
 
 #define LINK_CURRENT	"current"
 #define LINK_UPDATER	"updater"
@@ -30,7 +31,7 @@ struct updater {
 	int base, dir, taken, releases;	/* descriptors: /var/lib/edgeward, upgrade/, upgrade/taken/, releases/ */
 	struct upgrade_state state;
 	struct upgrade_history history;
-	char code[UPGRADE_CODE_SIZE], detail[UPGRADE_DETAIL_SIZE];	/* of a refusal */
+	struct refusal why;		/* of the last refusal */
 	bool open;			/* state holds an upgrade that is not finished */
 };
 
@@ -46,9 +47,6 @@ int updater_open(struct updater *u);
 
 /* One line for the journal and for edgectl upgrade, which follows it. */
 void step(struct updater *u, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* Keeps the reason and returns -ECANCELED. code is stable and documented in privupgrade(8). */
-int refuse(struct updater *u, const char *code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* State and history. 0, also when one of them was damaged and is set aside; -errno. */
 int store_load(struct updater *u);

@@ -70,9 +70,9 @@ open_plain(struct updater *u, const char *name, const char *code, uint64_t max, 
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
-		return refuse(u, code, "the %s is no plain file with one name", name);
+		return refuse(&u->why, code, "the %s is no plain file with one name", name);
 	if (st.st_size <= 0 || (uint64_t)st.st_size > max)
-		return refuse(u, code, "the %s is empty or too long", name);
+		return refuse(&u->why, code, "the %s is empty or too long", name);
 	*ret_size = (uint64_t)st.st_size;
 	return take_fd(&fd);
 }
@@ -89,7 +89,7 @@ read_request(struct updater *u, const char *name, struct upgrade_request *ret_re
 		return fd;
 	n = pread(fd, buf, sizeof(buf), 0);
 	if (n < 0 || upgrade_request_parse(buf, (size_t)n, ret_request) < 0)
-		return refuse(u, "bad-request", "the %s is not a request", name);
+		return refuse(&u->why, "bad-request", "the %s is not a request", name);
 	return 0;
 }
 
@@ -110,12 +110,12 @@ inbox_take(struct updater *u, enum upgrade_source source, struct inbox *ret_inbo
 		return 0;
 	r = dir >= 0 ? take(u, source, dir, boxes[source].release, release) : 0;
 	if (r < 0)
-		return refuse(u, "io", "%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].release, strerror(-r));
+		return refuse(&u->why, "io", "%s/%s cannot be taken: %s", boxes[source].dir, boxes[source].release, strerror(-r));
 	r = read_request(u, request, &ret_inbox->request);
 	if (r < 0)
 		return r;
 	if (source == UPGRADE_HUB && ret_inbox->request.downgrade)
-		return refuse(u, "downgrade", "only the device's own operator may ask for a downgrade");
+		return refuse(&u->why, "downgrade", "only the device's own operator may ask for a downgrade");
 	ret_inbox->release = open_plain(u, release, "no-release", RELEASE_TOTAL_MAX + RELEASE_HEAD_MAX, &ret_inbox->size);
 	return ret_inbox->release < 0 ? ret_inbox->release : 1;
 }

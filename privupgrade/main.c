@@ -116,7 +116,7 @@ serve(struct updater *u, enum upgrade_source source, char **argv)
 	r = r < 0 ? r : prepare(u, &inbox);
 	if (r == 0) {
 		inbox_forget(u, source);
-		return store_fail(u, refuse(u, "io", "privtrial cannot be run: %s", strerror(-hand_over(argv))));
+		return store_fail(u, refuse(&u->why, "io", "privtrial cannot be run: %s", strerror(-hand_over(argv))));
 	}
 	r = store_fail(u, r);
 	if (r == 0)	/* else the disk is full: the request stays until it can be answered */
@@ -138,7 +138,7 @@ run(struct updater *u, char **argv)
 	if (u->open) {
 		inbox_forget(u, u->state.source);
 		stage_forget(u);
-		r = store_fail(u, refuse(u, "interrupted", "it was interrupted before it was in force"));
+		r = store_fail(u, refuse(&u->why, "interrupted", "it was interrupted before it was in force"));
 		if (r < 0)
 			return r;
 	}
@@ -166,8 +166,8 @@ check(struct updater *u, const char *path)
 	if (r == 0)
 		r = stage_files(u, fd, &rel, -1);
 	if (r < 0 && r != -ECANCELED)
-		refuse(u, "io", "%s", strerror(-r));
-	printf("release %s\ncode %s\ndetail %s\n", r == 0 ? "good" : "refused", r == 0 ? "ok" : u->code, r == 0 ? "-" : u->detail);
+		refuse(&u->why, "io", "%s", strerror(-r));
+	printf("release %s\ncode %s\ndetail %s\n", r == 0 ? "good" : "refused", r == 0 ? "ok" : u->why.code, r == 0 ? "-" : u->why.detail);
 	if (r == 0)
 		printf("version %s\nsequence %" PRIu64 "\nchannel %s\narch %s\n", rel.manifest.version, rel.manifest.sequence,
 		    rel.manifest.channel, rel.manifest.arch);

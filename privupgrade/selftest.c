@@ -25,11 +25,11 @@ run_one(struct updater *u, const char *path, const char *name, const char *optio
 		if (*p < 0x20 || *p > 0x7e)
 			*p = ' ';
 	if (r == -ECHILD)
-		return refuse(u, "self-test", "%s %s was ended by signal %s", name, option, out);
+		return refuse(&u->why, "self-test", "%s %s was ended by signal %s", name, option, out);
 	if (r < 0)
-		return refuse(u, "self-test", "%s %s: %s", name, option, r == -ETIMEDOUT ? "does not end" : r == -EFBIG ? "says too much" :
+		return refuse(&u->why, "self-test", "%s %s: %s", name, option, r == -ETIMEDOUT ? "does not end" : r == -EFBIG ? "says too much" :
 		    strerror(-r));
-	return r == 0 ? 0 : refuse(u, "self-test", "%s %s: exit code %d: %.100s", name, option, r, out);
+	return r == 0 ? 0 : refuse(&u->why, "self-test", "%s %s: exit code %d: %.100s", name, option, r, out);
 }
 
 int
@@ -49,7 +49,7 @@ self_test(struct updater *u, const struct manifest *m)
 		snprintf(want, sizeof(want), "%s %s ", name, m->version);	/* its newline is a blank by now */
 		r = run_one(u, path, name, "-V", out, sizeof(out));
 		if (r == 0 && strcmp(out, want) != 0)
-			r = refuse(u, "self-test", "%s says it is \"%.60s\"", name, out);
+			r = refuse(&u->why, "self-test", "%s says it is \"%.60s\"", name, out);
 	}
 	for (unsigned i = 0; r == 0 && i < sizeof(configured) / sizeof(configured[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, configured[i]);

@@ -57,7 +57,6 @@ copy_files(struct updater *u, int fd, const struct release *rel, EVP_MD_CTX *ctx
 {
 	uint64_t offset = rel->parts.signature_len + rel->parts.manifest_len;
 	uint8_t hash[RELEASE_HASH], head[MACHINE_HEAD] = { 0 };
-	struct fit fit;
 
 	for (unsigned i = 0; i < rel->manifest.nfiles; offset += rel->manifest.files[i++].size) {
 		const struct release_file *f = &rel->manifest.files[i];
@@ -66,9 +65,9 @@ copy_files(struct updater *u, int fd, const struct release *rel, EVP_MD_CTX *ctx
 		int r = keep && to < 0 ? -errno : copy_hashed(fd, offset, f->size, to, ctx, hash, head);
 
 		if (r == -ENODATA || (r == 0 && memcmp(hash, f->sha256, sizeof(hash)) != 0))
-			return refuse(u, "bad-file", "%s is not what the manifest says", f->name);
-		if (r == 0 && f->program && fit_program(&fit, f->name, head, f->size < MACHINE_HEAD ? (size_t)f->size : MACHINE_HEAD, &rel->ours) < 0)
-			return refuse(u, fit.code, "%s", fit.detail);
+			return refuse(&u->why, "bad-file", "%s is not what the manifest says", f->name);
+		if (r == 0 && f->program)
+			r = fit_program(&u->why, f->name, head, f->size < MACHINE_HEAD ? (size_t)f->size : MACHINE_HEAD, &rel->ours);
 		if (r == 0 && to >= 0 && (fchmod(to, 0755) < 0 || fsync(to) < 0))
 			r = -errno;
 		if (r < 0)
@@ -122,7 +121,7 @@ stage_release(struct updater *u, int fd, const struct release *release)
 {
 	char name[32], tmp[40];
 	uint64_t need = release->manifest.total + SPARE, avail = fd_free_space(u->releases);
-	int r = avail < need ? refuse(u, "no-space", "%" PRIu64 " bytes are free, the release needs %" PRIu64, avail, need) : 0;
+	int r = avail < need ? refuse(&u->why, "no-space", "%" PRIu64 " bytes are free, the release needs %" PRIu64, avail, need) : 0;
 
 	snprintf(name, sizeof(name), "%" PRIu64, release->manifest.sequence);
 	snprintf(tmp, sizeof(tmp), "%s.new", name);

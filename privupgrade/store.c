@@ -36,20 +36,6 @@ step(struct updater *u, const char *fmt, ...)
 		dprintf(fd, "%s\n", line);
 }
 
-int
-refuse(struct updater *u, const char *code, const char *fmt, ...)
-{
-	char text[512];
-	va_list ap;
-
-	snprintf(u->code, sizeof(u->code), "%s", code);
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	upgrade_detail(u->detail, text);
-	return -ECANCELED;
-}
-
 /* 1 = read, 0 = there is none, -EBADMSG = what was there is now NAME.bad, -errno. */
 static int
 load(struct updater *u, const char *name, int (*parse)(struct updater *u, const void *data, size_t len))
@@ -149,12 +135,12 @@ store_fail(struct updater *u, int r)
 	int e = 0;
 
 	if (r != -ECANCELED)
-		refuse(u, r == -ENOSPC || r == -EDQUOT ? "no-space" : "io", "%s", strerror(-r));
+		refuse(&u->why, r == -ENOSPC || r == -EDQUOT ? "no-space" : "io", "%s", strerror(-r));
 	/* It was good enough to be staged. But what was damaged on its way, by whoever queued it maybe, is not that release, and a full disk is
 	 * not its fault, nor is it that the hub is an old one. */
-	tried = u->open && strcmp(u->code, "bad-file") != 0 && strcmp(u->code, "no-space") != 0 && strcmp(u->code, "protocol") != 0;
-	step(u, "refused (%s): %s", u->code, u->detail);
-	r = store_record(u, tried ? UPGRADE_OUT_FAILED : UPGRADE_OUT_REFUSED, u->code, u->detail);
+	tried = u->open && strcmp(u->why.code, "bad-file") != 0 && strcmp(u->why.code, "no-space") != 0 && strcmp(u->why.code, "protocol") != 0;
+	step(u, "refused (%s): %s", u->why.code, u->why.detail);
+	r = store_record(u, tried ? UPGRADE_OUT_FAILED : UPGRADE_OUT_REFUSED, u->why.code, u->why.detail);
 	if (u->open && (r == 0 || !tried))
 		e = store_end_state(u);
 	return r < 0 ? r : e;

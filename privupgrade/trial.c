@@ -66,11 +66,13 @@ judge(struct updater *u, const struct upgrade_probe *work)
 		f.now_ms = monotime_diff_ms(monotime_now(), begin);
 		switch (judge_look(&j, &f)) {
 		case JUDGE_GOOD: return 0;
-		case JUDGE_BAD: return refuse(u, j.code, "%s", j.detail);
+		case JUDGE_BAD:
+			u->why = j.why;
+			return -ECANCELED;
 		case JUDGE_GO_ON: break;
 		case JUDGE_WAIT:
 			if (!told)
-				step(u, "not connected (%s): it stays on trial until there is a session", j.detail);
+				step(u, "not connected (%s): it stays on trial until there is a session", j.why.detail);
 			told = true;
 		}
 		usleep(POLL_MS * 1000);
@@ -149,8 +151,8 @@ back(struct updater *u, bool restart)
 static int
 decide_back(struct updater *u, bool restart)
 {
-	snprintf(u->state.code, sizeof(u->state.code), "%s", u->code);
-	snprintf(u->state.detail, sizeof(u->state.detail), "%s", u->detail);
+	memcpy(u->state.code, u->why.code, sizeof(u->state.code));
+	memcpy(u->state.detail, u->why.detail, sizeof(u->state.detail));
 	return back(u, restart);
 }
 
@@ -170,15 +172,14 @@ try_out(struct updater *u, const char *target, uint64_t protocol)
 	_cleanup_close_ int dir = openat(u->base, target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_free_ uint8_t *data = NULL;
 	static struct manifest m;
-	struct fit fit;
 	size_t len;
 	int r = fd_read_file(dir, "manifest", RELEASE_HEAD_MAX, &data, &len);
 
 	r = r == 0 ? manifest_parse(data, len, &m) : r;
 	if (r < 0)
 		return r;
-	if (u->state.source == UPGRADE_HUB && fit_protocol(&fit, &m, protocol) < 0)
-		return refuse(u, fit.code, "%s", fit.detail);
+	if (u->state.source == UPGRADE_HUB && fit_protocol(&u->why, &m, protocol) < 0)
+		return -ECANCELED;
 	r = self_test(u, &m);
 	if (r == 0)
 		step(u, "self-test passed");
@@ -204,7 +205,7 @@ trial_begin(struct updater *u)
 	int r = units_look(u, units);
 
 	if (r < 0)
-		return give_up(u, refuse(u, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r)));
+		return give_up(u, refuse(&u->why, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r)));
 	new_target(u, target);
 	probe_daemons(u, u->state.from, &work);
 	r = try_out(u, target, work.protocol);
@@ -226,7 +227,7 @@ trial_begin(struct updater *u)
 		return commit(u);	/* nothing runs that could be judged */
 	step(u, "on trial: %s, %" PRIu64 " s to settle", u->state.version, u->state.settle);
 	if (units_restart(u, work.active > 0) < 0)
-		r = refuse(u, "no-systemctl", "the units cannot be restarted");
+		r = refuse(&u->why, "no-systemctl", "the units cannot be restarted");
 	else
 		r = judge(u, &work);
 	return r < 0 ? decide_back(u, true) : commit(u);
@@ -244,14 +245,14 @@ resume_trial(struct updater *u)
 	new_target(u, target);
 	link_read(u, LINK_CURRENT, now);
 	if (strcmp(now, target) != 0)
-		return give_up(u, refuse(u, "interrupted", "it was interrupted before it was in force"));
+		return give_up(u, refuse(&u->why, "interrupted", "it was interrupted before it was in force"));
 	u->state.entries++;
 	if (u->state.entries > TRIAL_ENTRIES)
-		r = refuse(u, "interrupted", "its trial was interrupted %d times", TRIAL_ENTRIES);
+		r = refuse(&u->why, "interrupted", "its trial was interrupted %d times", TRIAL_ENTRIES);
 	else if (!target_complete(u, target))
-		r = refuse(u, "incomplete", "the release is not complete");
+		r = refuse(&u->why, "incomplete", "the release is not complete");
 	else if (store_save_state(u, UPGRADE_TRIAL) < 0)
-		r = refuse(u, "io", "the state cannot be written");
+		r = refuse(&u->why, "io", "the state cannot be written");
 	if (r < 0 || u->at_boot)
 		return r < 0 ? decide_back(u, !u->at_boot) : 0;
 	if (u->state.units == 0)

@@ -31,8 +31,8 @@ verify_conf(struct updater *u, struct upgrade_conf *ret_conf)
 
 	*ret_conf = (struct upgrade_conf){ .channel = "stable", .settle = 60, .settle_max = UPGRADE_SETTLE_MAX, .settle_min = UPGRADE_SETTLE_MIN };
 	if (r == 0 && upgrade_conf_parse(data, len, ret_conf) < 0)
-		return refuse(u, "bad-conf", "%s cannot be understood, see privupgrade(8)", u->conf_path);
-	return r == 0 || r == -ENOENT ? 0 : refuse(u, "bad-conf", "%s must be a file that root alone can write", u->conf_path);
+		return refuse(&u->why, "bad-conf", "%s cannot be understood, see privupgrade(8)", u->conf_path);
+	return r == 0 || r == -ENOENT ? 0 : refuse(&u->why, "bad-conf", "%s must be a file that root alone can write", u->conf_path);
 }
 
 static bool
@@ -70,7 +70,7 @@ verify_signature(struct updater *u, const struct release_head *head)
 	bool readable = signify_sig_parse(head->signature, head->signature_len, &sig) == 0, known = false, good = false;
 
 	if (dir == NULL)
-		return refuse(u, "no-key", "%s must be a directory that root alone can write", u->keys_path);
+		return refuse(&u->why, "no-key", "%s must be a directory that root alone can write", u->keys_path);
 	for (struct dirent *d; !good && keys < KEYS_MAX && (d = readdir(dir)) != NULL; ) {
 		const char *dot = strrchr(d->d_name, '.');
 
@@ -89,8 +89,8 @@ verify_signature(struct updater *u, const struct release_head *head)
 	closedir(dir);
 	if (good)
 		return 0;
-	return keys == 0 ? refuse(u, "no-key", "there is no release key in %s", u->keys_path) :
-	    refuse(u, "bad-signature", known ? "the signature does not fit" : "it is not signed by a key of this device");
+	return keys == 0 ? refuse(&u->why, "no-key", "there is no release key in %s", u->keys_path) :
+	    refuse(&u->why, "bad-signature", known ? "the signature does not fit" : "it is not signed by a key of this device");
 }
 
 static int
@@ -100,7 +100,7 @@ read_machine(struct updater *u, struct machine *ret_machine)
 	static uint8_t head[MACHINE_HEAD];
 	ssize_t n = fd >= 0 ? pread(fd, head, sizeof(head), 0) : -1;
 
-	return n >= 0 && machine_of(head, (size_t)n, ret_machine) == 0 ? 0 : refuse(u, "io", "our own program cannot be read");
+	return n >= 0 && machine_of(head, (size_t)n, ret_machine) == 0 ? 0 : refuse(&u->why, "io", "our own program cannot be read");
 }
 
 int
@@ -113,21 +113,22 @@ verify_release(struct updater *u, int fd, struct fit *fit, const struct upgrade_
 	int r;
 
 	if (n < 0)
-		return refuse(u, "io", "the release cannot be read: %s", strerror(errno));
+		return refuse(&u->why, "io", "the release cannot be read: %s", strerror(errno));
 	if (release_split(head, (size_t)n, &rel.parts) < 0)
-		return refuse(u, "bad-release", "it is not a release file");
+		return refuse(&u->why, "bad-release", "it is not a release file");
 	r = verify_signature(u, &rel.parts);
 	if (r < 0)
 		return r;
 	if (manifest_parse(rel.parts.manifest, rel.parts.manifest_len, &rel.manifest) < 0)
-		return refuse(u, "bad-manifest", "it is signed, but its manifest is not one we know");
+		return refuse(&u->why, "bad-manifest", "it is signed, but its manifest is not one we know");
 	r = read_machine(u, &rel.ours);
 	if (r < 0)
 		return r;
 	*ret_release = rel;
+	fit->why = &u->why;
 	fit->arch = machine_arch(&rel.ours);
 	fit->channel = conf->channel;
 	/* A clock before our own build is wrong, so time is at least that. */
 	fit->now = now > EDGEWARD_BUILD_EPOCH ? now : EDGEWARD_BUILD_EPOCH;
-	return fit_release(fit, &rel.parts, &rel.manifest) < 0 ? refuse(u, fit->code, "%s", fit->detail) : 0;
+	return fit_release(fit, &rel.parts, &rel.manifest);
 }

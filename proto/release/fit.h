@@ -12,6 +12,7 @@
 #include "proto/release/machine.h"
 #include "proto/release/manifest.h"
 #include "proto/release/records.h"
+#include "proto/release/refusal.h"
 
 struct fit {
 	/* what must be given */
@@ -22,17 +23,16 @@ struct fit {
 	bool operator;			/* who asked */
 	uint64_t from, floor;		/* sequence in force; the last one that was installed with success */
 	uint64_t tries;			/* upgrade_history_tries() */
-	/* the answer when it does not fit: stable code, and why */
-	char code[UPGRADE_CODE_SIZE], detail[UPGRADE_DETAIL_SIZE];
+	struct refusal *why;		/* the answer when it does not fit */
 };
 
 /* head: the lengths of signature and manifest. 0, -ECANCELED. */
 int fit_release(struct fit *f, const struct release_head *head, const struct manifest *m);
 
 /* Whether the hub of a session, which speaks protocol (0 = there is none), is one the release still speaks with. 0, -ECANCELED. */
-int fit_protocol(struct fit *f, const struct manifest *m, uint64_t protocol);
+int fit_protocol(struct refusal *why, const struct manifest *m, uint64_t protocol);
 
 /* A program of the release, by its first len bytes, against one that this machine runs. 0, -ECANCELED. */
-int fit_program(struct fit *f, const char *name, const void *data, size_t len, const struct machine *ours);
+int fit_program(struct refusal *why, const char *name, const void *data, size_t len, const struct machine *ours);
 
 #endif

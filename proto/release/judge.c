@@ -1,6 +1,5 @@
 #include "proto/release/judge.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,19 +17,8 @@ judge_init(struct judge *j, const struct upgrade_state *state, int64_t start_ms,
 		j->work = *work;
 }
 
-static enum judge_verdict __attribute__((format(printf, 3, 4)))
-bad(struct judge *j, const char *code, const char *fmt, ...)
-{
-	char text[256];
-	va_list ap;
-
-	snprintf(j->code, sizeof(j->code), "%s", code);
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	upgrade_detail(j->detail, text);
-	return JUDGE_BAD;
-}
+/* It goes back, and why. */
+#define bad(j, ...)	(refuse(&(j)->why, __VA_ARGS__), JUDGE_BAD)
 
 static bool
 counts(const struct judge *j, enum judge_unit unit)
@@ -115,7 +103,7 @@ look_at_hub(struct judge *j, const struct judge_facts *f)
 		j->reached_ms = f->now_ms;
 	if (j->reached_ms >= 0 && f->now_ms - j->reached_ms >= REACHED_STARTS * j->start_ms)
 		return bad(j, "no-session", "the hub's address answers, but there is no session: %s", f->probe->cause);
-	snprintf(j->detail, sizeof(j->detail), "%s", f->probe->cause);
+	snprintf(j->why.detail, sizeof(j->why.detail), "%s", f->probe->cause);
 	return JUDGE_WAIT;
 }
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "proto/release/records.h"
+#include "proto/release/refusal.h"
 
 #define JUDGE_UNITS	3
 enum judge_unit { JUDGE_PRIVHELPER, JUDGE_CONNECTD, JUDGE_WORKERD };
@@ -40,7 +41,7 @@ struct judge {
 	int64_t good_ms, reached_ms;	/* last healthy; since when the hub's address answers, -1 = it does not */
 	unsigned deaths;
 	bool looked;
-	char code[UPGRADE_CODE_SIZE], detail[UPGRADE_DETAIL_SIZE];	/* of JUDGE_BAD; detail also of JUDGE_WAIT */
+	struct refusal why;		/* of JUDGE_BAD; detail also of JUDGE_WAIT */
 };
 
 enum judge_verdict {

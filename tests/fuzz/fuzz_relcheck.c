@@ -17,7 +17,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	for (size_t at = 1; r == 0 && at < size; at += step)
 		r = relcheck_feed(&rc, data + at, at + step < size ? step : size - at);
-	if (rc.known || (r < 0 && (rc.code[0] == '\0' || rc.detail[0] == '\0')) || relcheck_end(&rc) == 0)
+	if (rc.known || (r < 0 && (rc.why.code[0] == '\0' || rc.why.detail[0] == '\0')) || relcheck_end(&rc) == 0)
 		abort();
 	relcheck_done(&rc);
 	return 0;

@@ -16,18 +16,20 @@ static const struct manifest good = { .version = "2.0", .sequence = 7, .channel 
 static const struct release_head head = { .signature_len = 100, .manifest_len = 200 };
 static const struct upgrade_request request = { .sequence = 7, .id = "a" }, downgrade = { .sequence = 7, .id = "a", .downgrade = true };
 
+static struct refusal why;
+
 static struct fit
 facts(void)
 {
-	return (struct fit){ .size = 800, .arch = "x86_64", .channel = "stable", .now = 999, .request = &request, .from = 6 };
+	return (struct fit){ .why = &why, .size = 800, .arch = "x86_64", .channel = "stable", .now = 999, .request = &request, .from = 6 };
 }
 
 static void
 refused(struct fit f, const struct manifest *m, const char *code)
 {
 	assert_int_equal(fit_release(&f, &head, m), -ECANCELED);
-	assert_string_equal(f.code, code);
-	assert_true(strlen(f.detail) > 5);
+	assert_string_equal(why.code, code);
+	assert_true(strlen(why.detail) > 5);
 }
 
 static void
@@ -98,12 +100,10 @@ test_b97_order(void **state)
 static void
 test_protocol(void **state)
 {
-	struct fit f = { 0 };
-
-	assert_int_equal(fit_protocol(&f, &good, 0), 0);	/* no session: nobody knows */
-	assert_int_equal(fit_protocol(&f, &good, 3), 0);
-	assert_int_equal(fit_protocol(&f, &good, 2), -ECANCELED);
-	assert_string_equal(f.code, "protocol");
+	assert_int_equal(fit_protocol(&why, &good, 0), 0);	/* no session: nobody knows */
+	assert_int_equal(fit_protocol(&why, &good, 3), 0);
+	assert_int_equal(fit_protocol(&why, &good, 2), -ECANCELED);
+	assert_string_equal(why.code, "protocol");
 }
 
 static void
@@ -112,24 +112,23 @@ test_b100_program(void **state)
 	struct machine ours, other;
 	static uint8_t own[MACHINE_HEAD];
 	FILE *file = fopen("/proc/self/exe", "r");
-	struct fit f = { 0 };
 	size_t n;
 
 	assert_non_null(file);
 	n = fread(own, 1, sizeof(own), file);
 	fclose(file);
 	assert_int_equal(machine_of(own, n, &ours), 0);
-	assert_int_equal(fit_program(&f, "x", own, n, &ours), 0);
-	assert_int_equal(fit_program(&f, "x", "#!/bin/sh\n", 10, &ours), -ECANCELED);
-	assert_string_equal(f.code, "bad-file");
+	assert_int_equal(fit_program(&why, "x", own, n, &ours), 0);
+	assert_int_equal(fit_program(&why, "x", "#!/bin/sh\n", 10, &ours), -ECANCELED);
+	assert_string_equal(why.code, "bad-file");
 	other = ours;
 	other.machine++;
-	assert_int_equal(fit_program(&f, "x", own, n, &other), -ECANCELED);
-	assert_string_equal(f.code, "wrong-arch");
+	assert_int_equal(fit_program(&why, "x", own, n, &other), -ECANCELED);
+	assert_string_equal(why.code, "wrong-arch");
 	other = ours;
 	snprintf(other.interp, sizeof(other.interp), "/lib/ld-musl.so.1");
-	assert_int_equal(fit_program(&f, "x", own, n, &other), -ECANCELED);
-	assert_string_equal(f.code, "wrong-arch");
+	assert_int_equal(fit_program(&why, "x", own, n, &other), -ECANCELED);
+	assert_string_equal(why.code, "wrong-arch");
 }
 
 static void

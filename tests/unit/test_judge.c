@@ -66,12 +66,12 @@ test_b91_unhealthy(void **state)
 		}
 		if (what == 7) {
 			assert_int_equal(at(&p, 0), JUDGE_BAD);
-			assert_string_equal(p.j.code, "cancelled");
+			assert_string_equal(p.j.why.code, "cancelled");
 			continue;
 		}
 		assert_int_equal(at(&p, START - 1), JUDGE_GO_ON);
 		assert_int_equal(at(&p, START), JUDGE_BAD);
-		assert_string_equal(p.j.code, "unhealthy");
+		assert_string_equal(p.j.why.code, "unhealthy");
 		/* Late is well, too. */
 		assert_int_equal(at(&ok, START), JUDGE_GO_ON);
 	}
@@ -104,7 +104,7 @@ test_b91_crashes(void **state)
 		assert_int_equal(at(&p, 500), JUDGE_GO_ON);
 		p.f.units[i].restarts = 1;
 		assert_int_equal(at(&p, 1000), JUDGE_BAD);
-		assert_string_equal(p.j.code, "crashed");
+		assert_string_equal(p.j.why.code, "crashed");
 		begin(&p, NULL);
 		p.f.units[i].failed = true;
 		assert_int_equal(at(&p, 0), JUDGE_BAD);
@@ -124,7 +124,7 @@ test_b91_workerd_ends_again_and_again(void **state)
 		n++;
 	}
 	assert_int_equal(n, 4);
-	assert_string_equal(p.j.code, "crashed");
+	assert_string_equal(p.j.why.code, "crashed");
 	begin(&p, NULL);
 	for (n = 0; n < 100; n++) {
 		assert_int_equal(at(&p, n * 500), JUDGE_GO_ON);
@@ -151,7 +151,7 @@ test_work(void **state)
 		p.probe.work[0] = (struct upgrade_work){ "job-1", cases[i].pid_now };
 		assert_int_equal(at(&p, 0), cases[i].lost ? JUDGE_BAD : JUDGE_GO_ON);
 		if (cases[i].lost)
-			assert_string_equal(p.j.detail, "workload job-1 was not taken over");
+			assert_string_equal(p.j.why.detail, "workload job-1 was not taken over");
 	}
 }
 
@@ -183,7 +183,7 @@ test_b102_refused(void **state)
 	p.probe.hub_refuses = true;
 	assert_int_equal(at(&p, 60000 + START - 1), JUDGE_WAIT);
 	assert_int_equal(at(&p, 60000 + START), JUDGE_BAD);
-	assert_string_equal(p.j.code, "hub-refuses");
+	assert_string_equal(p.j.why.code, "hub-refuses");
 }
 
 /* The hub's address answers all the time and there is no session: back. Once it did not, the time begins again. */
@@ -203,7 +203,7 @@ test_b102_there_but_no_session(void **state)
 	assert_int_equal(at(&p, 200000), JUDGE_WAIT);
 	assert_int_equal(at(&p, 200000 + 4 * START - 1), JUDGE_WAIT);
 	assert_int_equal(at(&p, 200000 + 4 * START), JUDGE_BAD);
-	assert_string_equal(p.j.code, "no-session");
+	assert_string_equal(p.j.why.code, "no-session");
 }
 
 int

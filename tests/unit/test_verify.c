@@ -197,7 +197,7 @@ test_b98_order_of_files(void **state)
 
 	assert_int_equal(pwrite(fd, &other, 1, (off_t)size - 1), 1);
 	assert_int_equal(check(size), -ECANCELED);
-	assert_string_equal(u.code, "bad-file");
+	assert_string_equal(u.why.code, "bad-file");
 	assert_int_equal(pwrite(fd, &c, 1, (off_t)size - 1), 1);
 	assert_int_equal(check(size), 0);
 }
