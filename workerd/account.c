@@ -1,20 +1,33 @@
 /*
- * Who calls: launchchan.c, when the launcher is ready and waits for a pool. The request is a file in our state directory whose change
- * edgeward-account.path sees; what is in it nobody reads. What is trusted: the pool file, which only root can write; the launcher looks at
+ * Who calls: launchchan.c, when the launcher is ready and waits for a pool. The request is a write to a file of
+ * ours in root's run directory, which edgeward-account.path sees; what is in it nobody reads, and as the directory is root's it cannot become a
+ * link to another one. What is trusted: the pool file, which only root can write; the launcher looks at
  * it itself. On error: it is asked for again later, and starts are refused with the reason until then.
  */
 #include "workerd/account.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "common/fdutil.h"
 #include "common/log.h"
 #include "common/pool.h"
 
 #define LOOK_MS		1000
 #define ASK_LOOKS	10u		/* from one request to the next, doubling */
 #define ASK_LOOKS_MAX	3600u
+
+void
+account_open(struct workerd *w)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/account-request", w->rundir);
+	w->account_fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
 
 static void
 look(struct loop_timer *timer)
@@ -23,7 +36,6 @@ look(struct loop_timer *timer)
 	static unsigned wait = ASK_LOOKS;
 	struct workerd *w = timer->ctx;
 	struct pool pool = { 0 };
-	int r;
 
 	if (pool_load(w->pool_file, &pool) == 0 && pool.count != 0) {
 		log_info("the ids for workloads are there: uids %u to %u", pool.first, pool.first + pool.count - 1);
@@ -31,9 +43,9 @@ look(struct loop_timer *timer)
 		return;
 	}
 	if (w->account_looks-- == 0) {
-		r = fd_replace_file(w->owners.dirfd, "account-request", request, strlen(request), 0600);
-		if (r < 0)
-			log_warn("ids for workloads cannot be asked for: %s", strerror(-r));
+		if (pwrite(w->account_fd, request, strlen(request), 0) < 0)
+			log_warn("ids for workloads cannot be asked for: %s/account-request: %s", w->rundir,
+			    w->account_fd < 0 ? "cannot be opened" : strerror(errno));
 		w->account_looks = wait;
 		wait = wait * 2 < ASK_LOOKS_MAX ? wait * 2 : ASK_LOOKS_MAX;
 	}

@@ -4,7 +4,10 @@
 
 #include "workerd/workerd.h"
 
-/* The launcher has no pool and could use one: queues the request, and ends this workerd for one that has it when it is there. */
+/* The launcher has no pool and could use one: asks, and ends this workerd for one that has it when it is there. */
+/* Before the sandbox closes. */
+void account_open(struct workerd *w);
+
 void account_await(struct workerd *w);
 
 #endif

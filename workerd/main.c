@@ -24,6 +24,7 @@
 #include "common/sandbox.h"
 #include "common/trim.h"
 #include "version.h"
+#include "workerd/account.h"
 #include "workerd/admit.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
@@ -138,6 +139,7 @@ open_directories(const char *statedir)
 	eventlog_add(&self.events, "start", "", "workerd %s", EDGEWARD_VERSION);
 	spill_open(&self, fd);
 	result_open(&self, fd);
+	account_open(&self);
 	r = journal_open(&self.journal, fd, remember, NULL);
 	if (r == 1)
 		log_error("%s/journal was damaged: a copy is kept as journal.bad.0, what was good in it goes on", statedir);

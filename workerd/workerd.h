@@ -63,6 +63,7 @@ struct workerd {
 	bool disk_was_low;
 	struct loop_timer account;	/* account.c: the next look for a pool */
 	unsigned account_looks;
+	int account_fd;			/* to ask for one; -1 = there is nobody to ask */
 	int results;			/* directory of result.c, -1 = none */
 	struct spooldir spool;
 	struct loop_timer spill;	/* the next look at what should go to the spool */

@@ -191,9 +191,13 @@ def test_a_pool_that_comes_late(tmp_path):
     """Without a pool: asked for, every start refused, the link is served; with it: taken up, no process but workerd changed."""
     dev = workdrv.Device()
     os.unlink(f"{dev.dir}/pool")
+    wish = f"{dev.dir}/run/account-request"     # as tmpfiles.d makes it
+    dev.write("run/account-request", "")
+    os.chown(wish, os.stat(f"{dev.dir}/state").st_uid, -1)
+    os.chmod(wish, 0o600)
     with dev:
         launcher, old = dev.launcher.pid, dev.workerd_pid()
-        assert os.path.exists(f"{dev.dir}/state/account-request")
+        wait_for(lambda: os.path.getsize(wish) > 0, 20, "it has been asked for")
         refused = dev.start(["id", "-u"], work_dir="a", expect=workdrv.SANDBOX)
         assert "no ids for workloads yet" in refused, refused
         assert not os.path.exists(f"{dev.dir}/work/a")

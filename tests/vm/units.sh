@@ -28,6 +28,7 @@ systemctl enable --now edgeward-account.path edgeward-privhelper edgeward-worker
 ok "ids for workloads are there" until_ok 30 test -s /etc/edgeward/pool
 read -r first count gid </etc/edgeward/pool
 ok "64 of them, of the group edgeward-run" is "$count $gid" "64 $(getent group edgeward-run | cut -d: -f3)"
+ok "what asks for them can be no link" is "$(mode /run/edgeward/account-request) $(mode /run/edgeward)" "edgeward-work:edgeward-work 600 root:root 755"
 ok "above all ranges of accounts" test "$first" -ge 65536
 ok "edgeward-run is locked and of the system" is "$(getent shadow edgeward-run | cut -d: -f2 | cut -c1) $(($(id -u edgeward-run) < 1000))" "! 1"
 ok "what became of it is told" until_ok 5 grep -q "^ok uids $first" /run/edgeward/account
