@@ -3,7 +3,8 @@
 B22 (an installation overwrites what the administrator set), B57 (stops within its time), and the promises of SECURITY.md: users,
 capabilities, filters, what connectd can see. Every line of units.sh is one finding.
 upgrade.sh does upgrades there with the real daemons: a good release while work runs, one that crashes (B91), one that hangs, one that the hub
-does not take although it is there, one while the hub is away (B102), one while the units are restarted all the time.
+does not take although it is there, one while the hub is away (B102), one while the units are restarted all the time; and from the hub's own frame
+on, to the result it is told: one that it sends, a bad one that it sends, one that the device fetches from its mirror.
 """
 import os
 import shutil

@@ -25,7 +25,11 @@ all_is_well() { # all_is_well AFTER VERSION OUTCOME
 
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
 echo "65600 8 $(getent group edgeward-run | cut -d: -f3)" >/etc/edgeward/pool
-printf '[hub]\nurl = wss://127.0.0.1:8443/api/executors/connect\nca-file = /etc/edgeward/ca.pem\n[link]\nretry-min = 100ms\nretry-max-local = 1s\n' >/etc/edgeward/edgeward.conf
+{
+	printf '[hub]\nurl = wss://127.0.0.1:8443/api/executors/connect\nca-file = /etc/edgeward/ca.pem\n[link]\nretry-min = 100ms\nretry-max-local = 1s\n'
+	printf '[upgrade]\nmirror = https://127.0.0.1:8444/m\n'
+} >/etc/edgeward/edgeward.conf
+printf '[upgrade]\nremote = yes\n' >/etc/edgeward/policy.conf
 # An emulated processor needs longer for everything; what a real one may take for a start would send good releases back.
 if in_vm; then
 	mkdir -p /etc/systemd/system/edgeward-upgrade.service.d
@@ -34,7 +38,9 @@ if in_vm; then
 	systemctl daemon-reload
 fi
 start_hub
-cp /var/lib/edgehub/ca.pem /etc/edgeward/ca.pem
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=mirror -addext subjectAltName=IP:127.0.0.1 -keyout /tmp/mirror.key \
+    -out /tmp/mirror.pem 2>/dev/null
+cat /var/lib/edgehub/ca.pem /tmp/mirror.pem >/etc/edgeward/ca.pem
 systemctl enable --now edgeward-privhelper edgeward-workerd edgeward-connectd edgeward-upgrade.path edgeward-upgrade-boot 2>/dev/null
 edgehub token create --name vm | edgectl enroll --token-file - >/tmp/enroll.out 2>&1
 ok "enrolled, all is well" until_ok 15 status_is 0
@@ -99,6 +105,27 @@ wait $!
 until_ok 20 idle
 all_is_well "one while the units are restarted" 0.7.0 "done ok"
 
+# A hub asks for it: edgehub -> connectd -> the queued request -> path unit -> privupgrade -> trial -> the result in the new one's session.
+hub_upgrade() { edgehub -j upgrade vm --settle 10 "$@" >/tmp/hub.out 2>&1; }
+hub_says() { grep -q "\"outcome\": *\"$1\"" /tmp/hub.out && grep -q "\"to_version\": *\"$2\"" /tmp/hub.out || { cat /tmp/hub.out; return 1; }; }
+hub_upgrade --release /releases/sent.release
+ok "a release that the hub sends: exit code" is $? 0
+ok "a release that the hub sends: the hub is told" hub_says installed 0.8.0
+all_is_well "a release that the hub sends" 0.8.0 "done ok"
+hub_upgrade --release /releases/sentbad.release
+ok "one that the hub sends and that ends at once: exit code" is $? 3
+ok "one that the hub sends and that ends at once: the hub is told" hub_says rolled_back 0.9.0
+all_is_well "one that the hub sends and that ends at once" 0.8.0 "rolled-back crashed"
+where=/tmp/mirror/m/stable/$(uname -m)
+mkdir -p "$where"
+{ printf 'HTTP/1.1 200 OK\r\nContent-Length: %s\r\nConnection: close\r\n\r\n' "$(stat -c %s /releases/fetched.release)"; cat /releases/fetched.release; } >"$where/latest.release"
+systemd-run --quiet --unit=test-mirror --working-directory=/tmp/mirror openssl s_server -quiet -HTTP -accept 127.0.0.1:8444 -cert /tmp/mirror.pem -key /tmp/mirror.key
+hub_upgrade
+ok "a release from the mirror: exit code" is $? 0
+ok "a release from the mirror: the hub is told" hub_says installed 1.1.0
+all_is_well "a release from the mirror" 1.1.0 "done ok"
+ok "the history says who asked" is "$(edgectl upgrade --history | grep -c '[0-9Z]  hub  [0-9]')" 3
+
 # What edgeward-net can file: taken, refused, and the path unit goes on. A link that leads nowhere counts, too.
 mkdir -p /var/lib/edgeward/connectd/tree/a/b && chown -R edgeward-net:edgeward-net /var/lib/edgeward/connectd/tree
 for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/tree'; do
@@ -106,7 +133,7 @@ for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/
 	ok "edgeward-net: $what: taken" until_ok 20 bash -c '[ ! -e /var/lib/edgeward/connectd/upgrade-request ] && [ ! -L /var/lib/edgeward/connectd/upgrade-request ]'
 done
 ok "the directory is given back" until_ok 5 bash -c 'ls -d /var/lib/edgeward/connectd/refused-*'
-all_is_well "bad requests" 0.7.0 "refused bad-request"
+all_is_well "bad requests" 1.1.0 "refused bad-request"
 
 # The packaged release is of a higher sequence after a package upgrade: it takes over at boot.
 echo "release 0.1.0 2000" >"$packaged/release"
