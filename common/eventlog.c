@@ -125,10 +125,14 @@ static void
 open_file(struct eventlog *log)
 {
 	struct stat st;
+	char last = '\n';
 
-	log->fd = openat(log->dirfd, EVENTLOG_FILE, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	log->fd = openat(log->dirfd, EVENTLOG_FILE, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	if (log->fd >= 0 && (fstat(log->fd, &st) < 0 || !S_ISREG(st.st_mode)))
 		close(take_fd(&log->fd));
+	/* What a power cut left of a line must not swallow the next one. */
+	if (log->fd >= 0 && st.st_size > 0 && pread(log->fd, &last, 1, st.st_size - 1) == 1 && last != '\n')
+		st.st_size += write(log->fd, "\n", 1) == 1;
 	log->size = log->fd >= 0 && st.st_size < EVENTLOG_MAX ? (uint32_t)st.st_size : EVENTLOG_MAX;
 }
 

@@ -13,9 +13,11 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "common/fdutil.h"
+#include "common/keptcopy.h"
 #include "connectd/statefile.h"
 #include "proto/hub/json.h"
+
+#define FORMAT	(1 + (int)SCHEMA_RAISED)	/* the schema number */
 
 struct field {
 	const char *key;
@@ -87,7 +89,7 @@ take_root(const struct json *root, struct cred *cred)
 	if (format == NULL && json_get(root, "check") == NULL)
 		return 0;
 	check_text(cred, check);
-	return json_get_int(root, "format", 1, 1, &v) && given != NULL && strcmp(given, check) == 0 ? 0 : -EBADMSG;
+	return json_get_int(root, "format", 1, FORMAT, &v) && given != NULL && strcmp(given, check) == 0 ? 0 : -EBADMSG;
 }
 
 int
@@ -118,7 +120,7 @@ cred_format(const struct cred *cred, char *buf, size_t size, size_t *ret_len)
 	json_w_obj(&w, NULL);
 	for (size_t i = 0; i < NFIELDS; i++)
 		json_w_str(&w, fields[i].key, (const char *)cred + fields[i].offset);
-	json_w_int(&w, "format", 1);
+	json_w_int(&w, "format", FORMAT);
 	json_w_str(&w, "check", check);
 	json_w_end_obj(&w);
 	if (json_w_done(&w, ret_len) < 0 || *ret_len + 1 > size)
@@ -126,6 +128,22 @@ cred_format(const struct cred *cred, char *buf, size_t size, size_t *ret_len)
 	buf[(*ret_len)++] = '\n';
 	return 0;
 }
+
+static unsigned
+schema_of(const uint8_t *data, size_t len)
+{
+	struct json_doc *doc;
+	int64_t v = 0;
+
+	if (len == 0 || json_parse(data, len, &doc) < 0)
+		return 0;
+	if (!json_get_int(json_root(doc), "format", 1, INT32_MAX, &v))
+		v = 0;
+	json_doc_free(doc);
+	return (unsigned)v;
+}
+
+static const struct schema file = { .name = CRED_FILE, .max = CRED_FILE_MAX, .now = (unsigned)FORMAT, .of = schema_of };
 
 static int
 take(const uint8_t *data, size_t len, void *ctx)
@@ -176,6 +194,7 @@ load(struct cred_store *store, int dirfd)
 	cred_wipe(store);
 	store->dirfd = dirfd;
 	store->note[0] = '\0';
+	(void)keptcopy_restore(dirfd, &file);	/* what then is there says whether it could be done */
 	switch (statefile_load(dirfd, CRED_FILE, CRED_FILE_MAX, take, &store->cred, &mode, &err)) {
 	case STATEFILE_NONE:
 		store->state = CRED_NONE;
@@ -217,7 +236,7 @@ cred_save(struct cred_store *store, const struct cred *cred)
 	int r = cred_format(cred, buf, sizeof(buf), &len);
 
 	if (r == 0)
-		r = fd_replace_file(store->dirfd, CRED_FILE, buf, len, 0600);
+		r = keptcopy_replace(store->dirfd, &file, buf, len, 0600);
 	explicit_bzero(buf, sizeof(buf));
 	if (r < 0)
 		return r;

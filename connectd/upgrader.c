@@ -20,6 +20,16 @@
 
 static void timer_due(struct loop_timer *timer);
 
+/* Of a job that is queued the release stays: its request is there, or about to be written. */
+static void
+clear_stage(struct upgrader *u)
+{
+	if (u->job.phase == UPJOB_QUEUED)
+		upstage_drop_part(&u->stage);
+	else
+		upstage_clear(&u->stage);
+}
+
 void
 upgrader_drop_part(struct upgrader *u)
 {
@@ -33,7 +43,7 @@ upgrader_drop_part(struct upgrader *u)
 	u->etag[0] = '\0';
 	u->source = UPGRADER_NOTHING;
 	u->staged = u->receiving = false;
-	upstage_clear(&u->stage);
+	clear_stage(u);
 }
 
 int
@@ -56,8 +66,8 @@ upgrader_init(struct upgrader *u, const struct upgrader_params *params)
 	*u = (struct upgrader){ .p = *params, .history_mtime = -1 };
 	loop_timer_init(&u->timer, timer_due, u);
 	upstage_init(&u->stage, params->statedir);
-	upstage_clear(&u->stage);
 	upjob_load(params->statedir, &u->job);
+	clear_stage(u);
 	if (upjob_load_told(params->statedir, &u->told) < 0) {
 		/* What was there before anybody told anything is no news. */
 		upgrader_look(u);
@@ -66,7 +76,7 @@ upgrader_init(struct upgrader *u, const struct upgrader_params *params)
 			log_warn("upgrade: the state directory cannot be written");
 	}
 	u->queued_at = monotime_now();
-	if (u->job.phase == UPJOB_FETCH || (u->job.phase == UPJOB_QUEUED && upstage_requested(&u->stage)))
+	if (u->job.phase == UPJOB_FETCH || u->job.phase == UPJOB_QUEUED)
 		loop_timer_set_ms(params->loop, &u->timer, LOOK_MS);
 }
 
@@ -96,8 +106,8 @@ upgrader_fail(struct upgrader *u, const char *code, const char *detail)
 	snprintf(u->job.code, sizeof(u->job.code), "%s", code);
 	upgrade_detail(u->job.detail, detail);
 	loop_timer_del(u->p.loop, &u->timer);
-	upgrader_drop_part(u);
 	u->job.phase = UPJOB_FAILED;
+	upgrader_drop_part(u);
 	log_warn("upgrade: refused (%s): %s", u->job.code, u->job.detail);
 	(void)save(u);
 	if (u->p.news != NULL)
@@ -105,20 +115,27 @@ upgrader_fail(struct upgrader *u, const char *code, const char *detail)
 }
 
 /* The complete release is privupgrade's from here on. */
+static int
+ask(struct upgrader *u)
+{
+	struct upgrade_request request = { .sequence = u->job.sequence, .settle = u->job.settle };
+
+	snprintf(request.id, sizeof(request.id), "%s", u->job.id);
+	return upstage_request(&u->stage, &request);
+}
+
 static void
 queue(struct upgrader *u, const struct manifest *m)
 {
-	struct upgrade_request request = { .sequence = m->sequence, .settle = u->job.settle };
 	int r;
 
-	snprintf(request.id, sizeof(request.id), "%s", u->job.id);
 	u->job.sequence = m->sequence;
 	snprintf(u->job.version, sizeof(u->job.version), "%s", m->version);
 	u->job.phase = UPJOB_QUEUED;
 	/* In this order: a request that nobody remembers would be reported as somebody else's. */
 	r = save(u);
 	if (r == 0)
-		r = upstage_request(&u->stage, &request);
+		r = ask(u);
 	u->staged = false;
 	if (r < 0) {
 		upgrader_fail(u, "io", strerror(-r));
@@ -129,7 +146,7 @@ queue(struct upgrader *u, const struct manifest *m)
 	loop_timer_set_ms(u->p.loop, &u->timer, LOOK_MS);
 }
 
-/* Once all bytes are there: 0, or -errno; -EBADMSG with the reason in check. */
+/* Once all bytes are there: 0, or -errno; -ECANCELED with the reason in check. */
 int
 upgrader_complete(struct upgrader *u)
 {
@@ -155,7 +172,7 @@ upgrader_fetched(struct upgrader *u)
 	if (r == 0)
 		queue(u, &u->manifest);
 	else
-		upgrader_fail(u, r == -EBADMSG ? u->check->code : "io", r == -EBADMSG ? u->check->detail : strerror(-r));
+		upgrader_fail(u, r == -ECANCELED ? u->check->why.code : "io", r == -ECANCELED ? u->check->why.detail : strerror(-r));
 }
 
 /* Another attempt later, what has come is kept; or the end, when there were too many. */
@@ -184,6 +201,11 @@ upgrader_again(struct upgrader *u, const char *code, const char *detail, int64_t
 static void
 look_if_taken(struct upgrader *u)
 {
+	/* Of a release without a request nobody knows: we were ended between the two. privupgrade takes the request, then the release, at once. */
+	if (!upstage_requested(&u->stage) && upstage_has_release(&u->stage) && ask(u) < 0) {
+		upgrader_fail(u, "io", "the request cannot be stored");
+		return;
+	}
 	if (!upstage_requested(&u->stage))
 		return;			/* privupgrade has it; its result will be in the history */
 	if (monotime_diff_ms(monotime_now(), u->queued_at) < TAKEN_MS)

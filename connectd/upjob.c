@@ -8,11 +8,14 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/keptcopy.h"
 #include "connectd/statefile.h"
 #include "proto/ipc/names.h"
 #include "proto/release/lines.h"
 
 #define JOB_MAX		1024u
+#define JOB_WORD	"edgeward-upgrade-job"
+#define JOB_SCHEMA	(1u + SCHEMA_RAISED)
 
 static const char *const phases[] = { [UPJOB_NONE] = "none", [UPJOB_FETCH] = "fetch", [UPJOB_QUEUED] = "queued", [UPJOB_FAILED] = "failed" };
 
@@ -44,7 +47,7 @@ upjob_parse(const void *data, size_t len, struct upjob *ret_job)
 	struct lines l;
 
 	lines_init(&l, data, len);
-	lines_need_u64(&l, "edgeward-upgrade-job", 1, 1, &schema);
+	lines_need_u64(&l, JOB_WORD, 1, JOB_SCHEMA, &schema);
 	j.phase = need_phase(&l);
 	lines_need(&l, "id", j.id, sizeof(j.id));
 	lines_need(&l, "target", j.target, sizeof(j.target));
@@ -65,12 +68,20 @@ upjob_parse(const void *data, size_t len, struct upjob *ret_job)
 int
 upjob_write(const struct upjob *j, char *buf, size_t size)
 {
-	int n = snprintf(buf, size, "edgeward-upgrade-job 1\nphase %s\nid %s\ntarget %s\nfrom %s\nversion %s\nsequence %" PRIu64 "\nsettle %" PRIu64
-	    "\ntries %" PRIu64 "\ncode %s\ndetail %s\n", phases[j->phase], j->id, j->target, j->from, j->version, j->sequence, j->settle, j->tries,
+	int n = snprintf(buf, size, JOB_WORD " %u\nphase %s\nid %s\ntarget %s\nfrom %s\nversion %s\nsequence %" PRIu64 "\nsettle %" PRIu64
+	    "\ntries %" PRIu64 "\ncode %s\ndetail %s\n", JOB_SCHEMA, phases[j->phase], j->id, j->target, j->from, j->version, j->sequence, j->settle, j->tries,
 	    j->code[0] != '\0' ? j->code : "none", j->detail[0] != '\0' ? j->detail : "-");
 
 	return n > 0 && (size_t)n < size ? n : -EMSGSIZE;
 }
+
+static unsigned
+schema_of_job(const uint8_t *data, size_t len)
+{
+	return schema_number(data, len, JOB_WORD " ");
+}
+
+static const struct schema job_file = { .name = UPJOB_FILE, .max = JOB_MAX, .now = JOB_SCHEMA, .of = schema_of_job };
 
 static int
 take_job(const uint8_t *data, size_t len, void *ctx)
@@ -84,6 +95,7 @@ upjob_load(int dir, struct upjob *ret_job)
 	int err;
 
 	*ret_job = (struct upjob){ .phase = UPJOB_NONE };
+	(void)keptcopy_restore(dir, &job_file);
 	(void)statefile_load(dir, UPJOB_FILE, JOB_MAX, take_job, ret_job, NULL, &err);
 }
 
@@ -96,7 +108,7 @@ upjob_save(int dir, const struct upjob *job)
 	if (job->phase == UPJOB_NONE)
 		return unlinkat(dir, UPJOB_FILE, 0) < 0 && errno != ENOENT ? -errno : 0;
 	n = upjob_write(job, buf, sizeof(buf));
-	return n < 0 ? n : fd_replace_file(dir, UPJOB_FILE, buf, (size_t)n, 0600);
+	return n < 0 ? n : keptcopy_replace(dir, &job_file, buf, (size_t)n, 0600);
 }
 
 static int

@@ -33,19 +33,37 @@ close_part(struct upstage *st)
 	st->written = st->synced = 0;
 }
 
-bool
-upstage_requested(const struct upstage *st)
+static bool
+has(const struct upstage *st, const char *name)
 {
 	struct stat s;
 
-	return fstatat(st->dir, UPSTAGE_REQUEST, &s, AT_SYMLINK_NOFOLLOW) == 0;
+	return fstatat(st->dir, name, &s, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool
+upstage_requested(const struct upstage *st)
+{
+	return has(st, UPSTAGE_REQUEST);
+}
+
+bool
+upstage_has_release(const struct upstage *st)
+{
+	return has(st, UPSTAGE_RELEASE);
+}
+
+void
+upstage_drop_part(struct upstage *st)
+{
+	close_part(st);
+	remove_name(st, UPSTAGE_PART);
 }
 
 void
 upstage_clear(struct upstage *st)
 {
-	close_part(st);
-	remove_name(st, UPSTAGE_PART);
+	upstage_drop_part(st);
 	if (!upstage_requested(st))
 		remove_name(st, UPSTAGE_RELEASE);
 }
@@ -53,8 +71,7 @@ upstage_clear(struct upstage *st)
 int
 upstage_begin(struct upstage *st)
 {
-	close_part(st);
-	remove_name(st, UPSTAGE_PART);
+	upstage_drop_part(st);
 	st->fd = openat(st->dir, UPSTAGE_PART, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	return st->fd < 0 ? -errno : 0;
 }

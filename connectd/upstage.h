@@ -25,6 +25,7 @@ void upstage_init(struct upstage *st, int dir);
 
 /* Removes what is not asked for: the part, and a release without a request. */
 void upstage_clear(struct upstage *st);
+void upstage_drop_part(struct upstage *st);	/* the part alone */
 
 /* Begins a new part. -errno. */
 int upstage_begin(struct upstage *st);
@@ -41,6 +42,7 @@ int upstage_commit(struct upstage *st);
 /* Asks privupgrade for it, by one rename. -EEXIST: it has been asked already. */
 int upstage_request(const struct upstage *st, const struct upgrade_request *request);
 bool upstage_requested(const struct upstage *st);
+bool upstage_has_release(const struct upstage *st);
 /* Takes the request back, if nobody has taken it: true. */
 bool upstage_withdraw(struct upstage *st);
 

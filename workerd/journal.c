@@ -11,13 +11,14 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/keptcopy.h"
 #include "proto/ipc/ipc.h"
 #include "proto/ipc/names.h"
 #include "proto/ipc/work.h"
 
 #define NAME	"journal"
 #define MAGIC	0x4a574445u
-#define VERSION	1u
+#define VERSION	(1u + SCHEMA_RAISED)
 #define SIZE	sizeof(struct journal_record)
 
 uint64_t
@@ -35,7 +36,7 @@ sum_of(const struct journal_record *rec)
 static bool
 record_ok(const struct journal_record *rec)
 {
-	if (rec->magic != MAGIC || rec->version != VERSION || rec->sum != sum_of(rec) ||
+	if (rec->magic != MAGIC || rec->version == 0 || rec->version > VERSION || rec->sum != sum_of(rec) ||
 	    !ipc_str_ok(rec->handle, sizeof(rec->handle)) || rec->outcome > WORK_OUTCOME_LOST)
 		return false;
 	switch (rec->type) {
@@ -151,6 +152,21 @@ set_aside(int dirfd)
 	renameat(dirfd, NAME, dirfd, NAME ".bad.0");
 }
 
+/* Of the last record: a release with a higher number appends to what there is. */
+static unsigned
+schema_of(const uint8_t *data, size_t len)
+{
+	struct journal_record rec;
+	size_t n = len / SIZE;
+
+	if (n == 0)
+		return 0;
+	memcpy(&rec, data + (n - 1) * SIZE, SIZE);
+	return rec.magic == MAGIC && rec.sum == sum_of(&rec) ? rec.version : 0;
+}
+
+static const struct schema file = { .name = NAME, .max = JOURNAL_READ_MAX, .now = VERSION, .of = schema_of };
+
 static int
 open_file(struct journal *j)
 {
@@ -202,6 +218,8 @@ journal_open(struct journal *j, int dirfd, void (*live)(const struct journal_rec
 	int r;
 
 	*j = (struct journal){ .dirfd = dirfd, .fd = -1 };
+	(void)keptcopy_restore(dirfd, &file);
+	(void)keptcopy_keep(dirfd, &file);	/* before the first record of ours; without room for it there is none */
 	r = fd_read_file(dirfd, NAME, JOURNAL_READ_MAX, &data, &len);
 	clean = r == -ENOENT || (r == 0 && journal_parse(j, data, len, collect_live, &c, &good));
 	if (!clean)

@@ -12,11 +12,12 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/keptcopy.h"
 #include "common/log.h"
 
 #define NAME	"owners"
 #define MAGIC	0x4f574445u
-#define VERSION	1u
+#define VERSION	(1u + SCHEMA_RAISED)
 
 static uint64_t
 sum_of(const struct owners_file *f)
@@ -34,8 +35,21 @@ owners_init(struct owners *o, int dirfd)
 static bool
 is_whole(const struct owners_file *f, size_t len)
 {
-	return len == sizeof(*f) && f->magic == MAGIC && f->version == VERSION && f->sum == sum_of(f);
+	return len == sizeof(*f) && f->magic == MAGIC && f->version >= 1 && f->version <= VERSION && f->sum == sum_of(f);
 }
+
+static unsigned
+schema_of(const uint8_t *data, size_t len)
+{
+	struct owners_file f;
+
+	if (len != sizeof(f))
+		return 0;
+	memcpy(&f, data, sizeof(f));
+	return f.magic == MAGIC && f.sum == sum_of(&f) ? f.version : 0;
+}
+
+static const struct schema file = { .name = NAME, .max = sizeof(struct owners_file), .now = VERSION, .of = schema_of };
 
 /*
  * Nothing but the separation of directories from before hangs on it: a bad one is kept aside and begun anew. What is no
@@ -65,8 +79,10 @@ load(struct owners *o, const struct pool *pool)
 {
 	_cleanup_free_ uint8_t *data = NULL;
 	size_t len = 0;
-	int r = fd_read_file(o->dirfd, NAME, sizeof(o->f), &data, &len);
+	int r;
 
+	(void)keptcopy_restore(o->dirfd, &file);
+	r = fd_read_file(o->dirfd, NAME, sizeof(o->f), &data, &len);
 	if (r == 0)
 		memcpy(&o->f, data, len);
 	if (r == 0 && !is_whole(&o->f, len))
@@ -114,8 +130,9 @@ owners_claim(struct owners *o, const struct pool *pool, uint32_t slot, const cha
 		return r;
 	memcpy(was, o->f.tops[slot], sizeof(was));
 	memcpy(o->f.tops[slot], name.digest, sizeof(was));
+	o->f.version = VERSION;
 	o->f.sum = sum_of(&o->f);
-	r = fd_replace_file(o->dirfd, NAME, &o->f, sizeof(o->f), 0600);
+	r = keptcopy_replace(o->dirfd, &file, &o->f, sizeof(o->f), 0600);
 	if (r < 0)
 		memcpy(o->f.tops[slot], was, sizeof(was));
 	return r;

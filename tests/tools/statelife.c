@@ -20,21 +20,21 @@
 #include "connectd/clock.h"
 #include "connectd/cred.h"
 #include "proto/ipc/work.h"
+#include "tests/tools/statelife.h"
 #include "workerd/journal.h"
 #include "workerd/owners.h"
 #include "workerd/spool.h"
 
-#define NEED(what)	do { if (!(what)) wrong(__LINE__, #what); } while (0)
 #define YEAR_NS		(INT64_C(365) * 86400 * 1000000000)
 #define OLD_BYTES	100000u
 #define NEW_BYTES	700000u
 
-static int dir;
+int dir;
 
-static _Noreturn void
-wrong(int line, const char *what)
+void
+wrong(const char *file, int line, const char *what)
 {
-	fprintf(stderr, "statelife:%d: not so: %s\n", line, what);
+	fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
 	exit(1);
 }
 
@@ -364,7 +364,8 @@ static const struct {
 } kinds[] = {
 	{ "credential", cred_write, cred_check }, { "clock", clock_write, clock_check }, { "owners", owners_write, owners_read },
 	{ "journal", journal_write, journal_check }, { "spool", spool_life, spool_check }, { "audit", audit_write, audit_read },
-	{ "ledger", ledger_write, ledger_check },
+	{ "ledger", ledger_write, ledger_check }, { "job", job_write, job_check }, { "upgrade", upgrade_write, upgrade_check }, { "told", told_write, told_check },
+	{ "events", events_write, events_check }, { "result", result_write, result_check },
 };
 
 int
