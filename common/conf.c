@@ -10,6 +10,8 @@
 static const char *const overflow_choices[] = { "wait", "wait-forever", "drop", NULL };
 static const char *const sandbox_choices[] = { "require", "best-effort", NULL };
 static const char *const dialect_choices[] = { "auto", "cloop", NULL };
+static const char *const none[] = { "none", NULL };
+static const char *const allowed_none[] = { "allowed", "none", NULL };
 static const char *const level_choices[] = { "debug", "info", "warn", "error", NULL };
 
 #define HOUR	3600000u
@@ -52,6 +54,12 @@ static const struct key conf_keys[] = {
 	{ "upgrade", "rate", KEY_SIZE, C(upgrade_rate), 16384, 1u << 30, NULL, "1M" },
 	{ "upgrade", "wait-min", KEY_MS, C(upgrade_wait_min), 10, HOUR, NULL, "10s" },
 	{ "upgrade", "wait-max", KEY_MS, C(upgrade_wait_max), 10, 24 * HOUR, NULL, "30m" },
+	{ "services", "declare", KEY_SERVICES, C(services), 0, 0, none, "none" },
+	{ "services", "discover", KEY_PORTS, C(service_ports), 0, 0, allowed_none, "allowed" },
+	{ "services", "dial-timeout", KEY_MS, C(service_connect), 100, 5 * 60000, NULL, "10s" },
+	{ "services", "answer-timeout", KEY_MS, C(service_answer), 100, HOUR, NULL, "60s" },
+	{ "services", "idle-timeout", KEY_MS, C(service_idle), 100, 24 * HOUR, NULL, "10m" },
+	{ "services", "streams", KEY_U32, C(service_streams), 1, 192, NULL, "64" },
 	{ "log", "level", KEY_CHOICE, C(log_level), 0, 0, level_choices, "info" },
 };
 

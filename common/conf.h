@@ -50,6 +50,11 @@ struct conf {
 	char upgrade_mirror[CONF_STR];	/* https URL, "" = none */
 	uint64_t upgrade_rate;		/* bytes a second */
 	int64_t upgrade_wait_min, upgrade_wait_max;	/* ms */
+	/* [services] */
+	struct keyfile_list services;	/* declared: NAME=TARGET */
+	struct keyfile_list service_ports;	/* of loopback, that are looked at for a service */
+	int64_t service_connect, service_answer, service_idle;	/* ms */
+	uint32_t service_streams;	/* open at a time */
 	/* [log] */
 	enum log_level log_level;
 };

@@ -7,6 +7,7 @@
 
 #include "common/parse.h"
 #include "proto/ipc/firewall.h"
+#include "proto/ipc/service.h"
 
 #define NAME_LEN	32
 
@@ -63,6 +64,8 @@ static bool
 item_fits(const struct key *key, const char *s)
 {
 	struct fw_endpoint resolver;
+	struct service_target target;
+	char name[SERVICE_NAME_SIZE];
 	struct fw_cidr cidr;
 	uint32_t port;
 
@@ -81,6 +84,8 @@ item_fits(const struct key *key, const char *s)
 		return parse_u32(s, 1, 65535, &port) == 0;
 	case KEY_RESOLVERS:
 		return fw_resolver_parse(s, &resolver) == 0;
+	case KEY_SERVICES:
+		return service_declared_parse(s, name, &target) == 0;
 	case KEY_STR:
 	case KEY_BOOL:
 	case KEY_U32:
@@ -203,6 +208,7 @@ set_number(const struct key *key, void *field, const char *value)
 	case KEY_CIDRS:
 	case KEY_PORTS:
 	case KEY_RESOLVERS:
+	case KEY_SERVICES:
 		break;
 	}
 	return -EINVAL;
@@ -250,6 +256,7 @@ keyvalue_set(const struct key *key, void *target, const char *value, bool more)
 	case KEY_CIDRS:
 	case KEY_PORTS:
 	case KEY_RESOLVERS:
+	case KEY_SERVICES:
 		return set_list(key, field, value, more);
 	}
 	return -EINVAL;
@@ -316,6 +323,9 @@ add_range(const struct key *key, char *buf, size_t size)
 		return;
 	case KEY_RESOLVERS:
 		add(buf, size, "ADDRESS or ADDRESS:PORT, not of this device's loopback, several with spaces between them");
+		return;
+	case KEY_SERVICES:
+		add(buf, size, "NAME=http://HOST:PORT, NAME=https://HOST:PORT or NAME=unix:/PATH, several with spaces between them");
 		return;
 	}
 }

@@ -22,7 +22,7 @@ enum policy_key {
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
 	POLICY_NET_PUBLIC, POLICY_NET_ALLOW, POLICY_NET_DENY, POLICY_NET_PORTS, POLICY_NET_RESOLVERS,
 	POLICY_USB, POLICY_USB_CLASSES, POLICY_L2, POLICY_L2_RAW,
-	POLICY_SERVICES,
+	POLICY_SERVE, POLICY_SERVICES, POLICY_SERVICE_NETWORKS, POLICY_SERVICE_SOCKETS, POLICY_SERVICE_RULE, POLICY_SSH, POLICY_SSH_PORT,
 	POLICY_HARNESSES, POLICY_HARNESS_INSTALL,
 	POLICY_CHANNEL, POLICY_REMOTE_UPGRADE,
 	POLICY_ENGINE_SOCKET,
@@ -31,6 +31,7 @@ enum policy_key {
 
 enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_FILTERED, POLICY_NETWORK_HOST };	/* each allows more */
 enum policy_sandbox { POLICY_SANDBOX_NAMESPACES, POLICY_SANDBOX_UID };
+enum policy_service_rule { POLICY_SERVICE_ENFORCE, POLICY_SERVICE_WARN, POLICY_SERVICE_ANY };	/* of targets that are not listed */
 enum policy_channel { POLICY_CHANNEL_STABLE, POLICY_CHANNEL_EDGE };
 
 #define POLICY_WORD	1	/* programs, harnesses: any; the other lists: none */
@@ -54,7 +55,10 @@ struct policy {
 	bool usb, l2, l2_raw;
 	struct keyfile_list usb_classes;
 	/* [services], [harnesses] */
-	struct keyfile_list services, harnesses;
+	bool serve, ssh;
+	struct keyfile_list services, service_networks, service_sockets, harnesses;
+	enum policy_service_rule service_rule;
+	uint32_t ssh_port;
 	bool harness_install;
 	/* [upgrade], [containers] */
 	enum policy_channel channel;

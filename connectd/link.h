@@ -34,7 +34,8 @@ struct link_params {
 	struct clock_floor *clock;
 	struct mirror *mirror;
 	struct workchan *work;
-	const struct notify *notify;	/* these three may be NULL */
+	const struct services *services;	/* these four may be NULL */
+	const struct notify *notify;
 	struct eventlog *events;
 	struct upgrader *upgrader;
 };

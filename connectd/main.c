@@ -24,11 +24,13 @@
 #include "connectd/netenv.h"
 #include "connectd/privchan.h"
 #include "connectd/sandbox.h"
+#include "connectd/svcstream.h"
 #include "connectd/tls.h"
 #include "connectd/upfetch.h"
 #include "connectd/upgrader.h"
 #include "connectd/upplace.h"
 #include "connectd/workchan.h"
+#include "proto/ipc/service.h"
 #include "version.h"
 
 #define LINK_BUSY	16384u	/* bytes that wait for the link: a download waits, too */
@@ -250,13 +252,26 @@ prepare(struct connectd *c)
 		log_warn("changes of addresses, resolver and clock will not be noticed at once");
 }
 
+static bool
+services_have_sockets(const struct conf *conf)
+{
+	char name[SERVICE_NAME_SIZE];
+	struct service_target t;
+
+	for (const char *i = NULL; (i = keyfile_list_next(&conf->services, i)) != NULL;)
+		if (service_declared_parse(i, name, &t) == 0 && t.scheme == SERVICE_UNIX)
+			return true;
+	return false;
+}
+
 static void
 enter_sandbox(struct connectd *c)
 {
 	int abi;
 
 	upplace_find(&c->place, c->opt.statedir, c->opt.conf);
-	abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file, c->opt.policy, c->place.releases, c->place.keys);
+	abi = connectd_sandbox_enter(c->opt.statedir, c->conf.hub_token_file, c->opt.policy, c->place.releases, c->place.keys,
+	    services_have_sockets(&c->conf));
 
 	if (abi < 0)
 		fatal("the sandbox could not be entered: %s", strerror(-abi));
@@ -298,7 +313,7 @@ meet_the_others(struct connectd *c)
 {
 	struct link_params params = { .loop = c->loop, .env = c->env, .conf = &c->conf, .policy = &c->policy,
 		.device = &c->device, .cred = &c->cred, .clock = &c->clock, .mirror = &c->mirror, .work = &c->work,
-		.notify = &c->notify, .events = &c->events, .upgrader = &c->upgrader };
+		.notify = &c->notify, .events = &c->events, .upgrader = &c->upgrader, .services = &svcstream_services };
 
 	mirror_init(&c->mirror);
 	workchan_init(&c->work, c->loop, &c->mirror, work_changed, c);

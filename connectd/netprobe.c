@@ -282,7 +282,7 @@ main(int argc, char **argv)
 	} else {
 		read_credential();
 		if (understand()) {
-			if (connectd_sandbox_enter(self.statedir, "", "", NULL, NULL) < 0)
+			if (connectd_sandbox_enter(self.statedir, "", "", NULL, NULL, false) < 0)
 				fail("sandbox", "connectd's sandbox cannot be entered");
 			else
 				attempt();

@@ -2,7 +2,10 @@
 #ifndef EDGEWARD_CONNECTD_SANDBOX_H
 #define EDGEWARD_CONNECTD_SANDBOX_H
 
-/* The last step before the first byte is sent. Returns the Landlock ABI in force, 0 = the kernel has none, -errno. */
-int connectd_sandbox_enter(const char *statedir, const char *token_file, const char *policy_file, const char *releases, const char *keys);
+#include <stdbool.h>
+
+/* The last step before the first byte is sent. sockets: services that are unix sockets are declared. Returns the Landlock ABI in force, 0 = the kernel has none, -errno. */
+int connectd_sandbox_enter(const char *statedir, const char *token_file, const char *policy_file, const char *releases, const char *keys,
+    bool sockets);
 
 #endif

@@ -72,6 +72,9 @@ struct session_params {
 	const char *agent_id;		/* "" while enrolling */
 	const char *name;
 	struct upgrader *upgrader;	/* NULL: there is none */
+	const struct services *services;	/* svcstream.h; these three may be NULL: then nothing is served */
+	struct netenv *env;
+	struct eventlog *events;
 	uint64_t *beat_seq;		/* of the process; the number of the last beat */
 	const struct session_ops *ops;
 	void *ctx;
@@ -80,6 +83,10 @@ struct session_params {
 struct request;
 struct lease_request;
 struct forward;
+struct netenv;
+struct eventlog;
+struct services;
+struct svc_stream;
 
 struct session {
 	struct session_params p;
@@ -94,6 +101,8 @@ struct session {
 	unsigned nrequests;
 	struct lease_request *leases;
 	struct forward *forwards;	/* forward.c */
+	struct svc_stream *svcs;	/* svcstream.c */
+	unsigned nsvcs;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "connectd/svcstream.h"
 #include "connectd/upframes.h"
 
 struct stream_row {
@@ -11,8 +12,18 @@ struct stream_row {
 	void (*open)(struct session *s, const struct cloop_frame *f, uint32_t channel);
 };
 
+static void
+open_http(struct session *s, const struct cloop_frame *f, uint32_t channel)
+{
+	if (s->p.services == NULL)
+		session_send_error(s, f->id, "protocol", "this agent serves nothing");
+	else
+		s->p.services->open(s, f, channel);
+}
+
 static const struct stream_row rows[] = {
 	{ "release", upframes_release },
+	{ "http", open_http },
 	{ NULL, NULL },
 };
 

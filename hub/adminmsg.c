@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hub/adminpipe.h"
 #include "hub/admin.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
 #include "hub/adminl2.h"
+#include "proto/hub/svcroute.h"
 #include "proto/hub/utf8.h"
 #include "proto/ipc/device.h"
 #include "proto/ipc/job.h"
@@ -232,4 +234,11 @@ admin_l2_ok(const struct admin_l2 *req)
 	    ipc_str_ok(req->handle, sizeof(req->handle)) && (req->handle[0] == '\0' || handle_ok(req->handle)) && priv_tap_name_ok(req->name) &&
 	    ipc_str_ok(req->mac, sizeof(req->mac)) && (req->mac[0] == '\0' || l2_mac_parse(req->mac, mac)) &&
 	    (req->mtu == 0 || (req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX)) && req->offload <= 1;
+}
+
+bool
+admin_pipe_ok(const struct admin_pipe *req)
+{
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->purpose, sizeof(req->purpose)) &&
+	    svcroute_purpose(req->purpose) != SVC_PURPOSES;
 }

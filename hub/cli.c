@@ -47,7 +47,9 @@ take_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	(void)chan;
 	if (cli->answered || msg->hdr.id != cli->want) {
 		/* Of a signal that was sent on the way. */
-		if (msg->hdr.status < 0 && msg->hdr.len == sizeof(struct admin_text))
+		if (cli->other != NULL)
+			cli->other(cli, msg, cli->ctx);
+		else if (msg->hdr.status < 0 && msg->hdr.len == sizeof(struct admin_text))
 			say_text(msg->data);
 		return 0;
 	}
@@ -92,6 +94,8 @@ static const struct ipc_rule rules[] = {
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),
 	EVENT(ADMIN_EV_LOG, sizeof(struct admin_log) + 1, sizeof(struct admin_log) + ADMIN_LOG_MAX),
 	EVENT(ADMIN_EV_GAP, sizeof(struct admin_gap), sizeof(struct admin_gap)),
+	ANSWER(ADMIN_ANS_PIPE),
+	EVENT(ADMIN_EV_PIPE_END, sizeof(struct admin_text), sizeof(struct admin_text)),
 	ANSWER(ADMIN_ANS_L2),
 	EVENT(ADMIN_EV_L2_END, sizeof(struct admin_text), sizeof(struct admin_text)),
 	EVENT(ADMIN_EV_END, sizeof(struct admin_run), sizeof(struct admin_run)),

@@ -22,6 +22,8 @@ struct cli {
 	uint8_t *answer;
 	size_t answer_len;
 	int answer_fd;			/* that came with it, -1 = none */
+	/* An answer that nobody waits for; NULL: its sentence is printed. */
+	void (*other)(struct cli *cli, const struct ipc_msg *msg, void *ctx);
 	/* Events; 0 or -errno (ends the channel). */
 	int (*event)(struct cli *cli, const struct ipc_msg *msg, void *ctx);
 	void *ctx;
@@ -74,6 +76,9 @@ int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_usb(struct cli *cli, int argc, char *argv[]);
 int cli_upgrade(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
+int cli_proxy(struct cli *cli, int argc, char *argv[]);
+int cli_services(struct cli *cli, int argc, char *argv[]);
+int cli_ssh_proxy(struct cli *cli, int argc, char *argv[]);
 int cli_l2(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
 int cli_result(struct cli *cli, int argc, char *argv[]);

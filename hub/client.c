@@ -14,7 +14,9 @@
 #include "hub/result.h"
 #include "hub/secret.h"
 #include "hub/usb.h"
+#include "hub/adminpipe.h"
 #include "hub/l2.h"
+#include "hub/pipe.h"
 #include "hub/upsend.h"
 
 #define QUEUE_MAX	(16u << 20)	/* lists; logs never queue */
@@ -47,6 +49,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_USB, IPC_ST_OPEN, 1, 1, sizeof(struct admin_usb), sizeof(struct admin_usb), client_usb },
 	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
 	{ ADMIN_REQ_L2, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2), sizeof(struct admin_l2), client_l2 },
+	{ ADMIN_REQ_PIPE, IPC_ST_OPEN, 1, 1, sizeof(struct admin_pipe), sizeof(struct admin_pipe), client_pipe },
 	{ ADMIN_REQ_UPGRADE, IPC_ST_OPEN, 0, 1, sizeof(struct admin_upgrade_req), sizeof(struct admin_upgrade_req), client_upgrade },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
@@ -79,6 +82,7 @@ client_free(struct client *client)
 	struct hub *hub = client->hub;
 
 	forward_client_gone(hub, client->serial);
+	pipe_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);

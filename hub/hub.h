@@ -34,7 +34,11 @@ struct hub_counters {
 	uint64_t sessions, refused, rx_bytes, tx_bytes, log_bytes;
 };
 
+struct hub_pipe;
+
 struct hub {
+	struct hub_pipe *pipes;		/* pipe.c */
+	unsigned npipes;
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

@@ -69,6 +69,13 @@ static const char help[] =
     "      edge:COMMIT, which the device fetches from its own mirror. --release: sends it this release file, or the one in this\n"
     "      directory. The device decides: its keys, its channel, its policy (policy.conf, [upgrade] remote). --no-wait: until\n"
     "      the device has accepted it.\n"
+    "  services DEVICE              what the device serves: declared in its edgeward.conf, and found on its loopback\n"
+    "  proxy DEVICE --to SERVICE [--listen 127.0.0.1:PORT] [--host NAME] [--tls-insecure] [--any-address]\n"
+    "      makes a service of the device a web page of this machine, websockets included, until Ctrl-C, and prints its address.\n"
+    "      SERVICE: a name that `services` shows, a port of the device's loopback, or http://HOST:PORT as the device sees it.\n"
+    "      The device decides (policy.conf, [services]). --listen: port 0, which is the default, takes a free one; beyond loopback\n"
+    "      only with --any-address, and then everybody who reaches the port is let in. --host: another name in the browser.\n"
+    "  ssh-proxy DEVICE             joins stdin and stdout to the device's sshd, where it permits: for ssh's ProxyCommand\n"
     "  revoke DEVICE                ends its session, refuses its credential for good\n"
     "  runs [--open] [--max N] [DEVICE]\n"
     "      runs, the newest first, with state and exit code; --open: those that have not ended.\n"
@@ -117,7 +124,7 @@ static const struct command {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "secret", cli_secret },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
-	{ "upgrade", cli_upgrade }, { "status", cli_status },
+	{ "upgrade", cli_upgrade }, { "services", cli_services }, { "proxy", cli_proxy }, { "ssh-proxy", cli_ssh_proxy }, { "status", cli_status },
 };
 
 static int

@@ -15,5 +15,5 @@ implant_enter(struct implant_dirs *dirs, int only_open)
 	dirs->statefd = r < 0 ? -1 : open(dirs->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dirs->statefd < 0)
 		return r < 0 ? r : -errno;
-	return only_open ? 0 : connectd_sandbox_enter(dirs->state, dirs->token, "/etc/edgeward/policy.conf", NULL, NULL);
+	return only_open ? 0 : connectd_sandbox_enter(dirs->state, dirs->token, "/etc/edgeward/policy.conf", NULL, NULL, false);
 }

@@ -86,6 +86,7 @@ FORBIDDEN = [
         "connectd/netwatch.c",      # TFD_TIMER_CANCEL_ON_SET: to hear of a set clock
     ]),
     (r"(?<![\w.>])connect\s*\(", "one file dials; the others are local sockets", [
+        "connectd/svcconn.c",       # a declared unix socket; and a datagram socket that sends nothing: is this address ours
         "hub/cli_l2.c",             # the CLI joins a socket that the operator named
         "hub/cli_usb.c",            # the CLI dials a usbipd for the operator who named it
         "connectd/race.c", "common/ipc.c", "common/notify.c",

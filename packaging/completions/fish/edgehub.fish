@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 upgrade revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 services proxy ssh-proxy upgrade revoke status
 end
 
 function __edgehub_devices
@@ -24,6 +24,9 @@ complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
 complete -c edgehub -n __edgehub_first -a l2 -d 'join an Ethernet segment to a run'
 complete -c edgehub -n '__fish_seen_subcommand_from l2' -a 'forward (__edgehub_devices)'
 complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
+complete -c edgehub -n __edgehub_first -a services -d 'what a device serves'
+complete -c edgehub -n __edgehub_first -a proxy -d 'a service of a device as a web page here'
+complete -c edgehub -n __edgehub_first -a ssh-proxy -d 'for ProxyCommand of ssh'
 complete -c edgehub -n __edgehub_first -a upgrade -d 'have a device upgrade itself'
 complete -c edgehub -n __edgehub_first -a revoke -d 'take a credential back'
 complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
@@ -36,6 +39,12 @@ complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edg
 for option in busid server for name match
 	complete -c edgehub -n '__fish_seen_subcommand_from usb' -l $option -x
 end
+complete -c edgehub -n '__fish_seen_subcommand_from services proxy ssh-proxy' -a '(__edgehub_devices)'
+complete -c edgehub -n '__fish_seen_subcommand_from proxy' -l to -x
+complete -c edgehub -n '__fish_seen_subcommand_from proxy' -l listen -x
+complete -c edgehub -n '__fish_seen_subcommand_from proxy' -l host -x
+complete -c edgehub -n '__fish_seen_subcommand_from proxy' -l tls-insecure
+complete -c edgehub -n '__fish_seen_subcommand_from proxy' -l any-address
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -a '(__edgehub_devices)'
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l to -x
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l release -r

@@ -1,0 +1,286 @@
+/*
+ * From the browser: heads are checked and rewritten by the gate (proto/hub/svcgate.h), what comes of it waits in out until the stream takes it.
+ * To the browser: bytes as they come. Neither side is read while the other one is full, so a browser that stalls stalls its own stream.
+ */
+#include "hub/proxyconn.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "hub/adminpipe.h"
+
+#define BACK_MAX	65536u
+#define ASK_MAX		16384u
+
+struct proxyconn {
+	struct proxyconn *next;
+	struct proxyconns *all;
+	uint32_t id;			/* of the request to the hub */
+	bool opened, refused, browser_ended, device_ended, refusing;
+	struct loop_io browser, device;
+	struct loop_timer timer;	/* its end, from the loop */
+	struct svcgate gate;
+	size_t in_off, in_len;		/* what the browser sent and the gate has not taken */
+	size_t out_off, out_len;	/* for the device */
+	size_t back_off, back_len;	/* for the browser */
+	uint8_t in[ASK_MAX];
+	char out[SVCHEAD_MAX];
+	uint8_t back[BACK_MAX];
+};
+
+struct proxyconns {
+	struct cli *cli;
+	const char *device;
+	const struct svcgate_conf *gate;
+	struct proxyconn *list;
+	unsigned n;
+};
+
+static void
+drop(struct loop_timer *timer)
+{
+	struct proxyconn *c = timer->ctx;
+	struct proxyconn **p = &c->all->list;
+	struct loop *loop = c->all->cli->loop;
+	int browser = c->browser.fd, device = c->device.fd;
+
+	while (*p != c)
+		p = &(*p)->next;
+	*p = c->next;
+	c->all->n--;
+	loop_timer_del(loop, &c->timer);
+	loop_io_del(loop, &c->browser);
+	loop_io_del(loop, &c->device);
+	if (browser >= 0)
+		close(browser);
+	if (device >= 0)
+		close(device);
+	explicit_bzero(c, sizeof(*c));
+	free(c);
+}
+
+static void
+drop_soon(struct proxyconn *c)
+{
+	loop_timer_set(c->all->cli->loop, &c->timer, monotime_now());
+}
+
+/* An answer of our own, behind which the connection is closed. */
+static void
+refuse(struct proxyconn *c, unsigned status, const char *why)
+{
+	int n;
+
+	if (c->refusing)
+		return;
+	c->refusing = c->device_ended = c->browser_ended = true;
+	c->in_len = c->in_off = c->out_len = c->out_off = 0;
+	n = snprintf((char *)c->back + c->back_len, sizeof(c->back) - c->back_len, "HTTP/1.1 %u edgehub\r\nContent-Type: text/plain; "
+	    "charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\nedgehub proxy: %s\n", status, strlen(why) + 16, why);
+	if (n > 0 && (size_t)n < sizeof(c->back) - c->back_len)
+		c->back_len += (size_t)n;
+}
+
+/* True when something moved. */
+static bool
+to_device(struct proxyconn *c)
+{
+	const char *why = "";
+	size_t used = 0;
+	unsigned status = 0;
+	bool moved = false;
+
+	if (c->out_off == c->out_len && c->in_off < c->in_len && !c->refusing) {
+		c->out_off = 0;
+		status = svcgate_take(&c->gate, c->in + c->in_off, c->in_len - c->in_off, &used, c->out, &c->out_len, &why);
+		c->in_off += used;
+		moved = used > 0;
+		if (status != 0) {
+			refuse(c, status, why);
+			return true;
+		}
+	}
+	if (c->opened && c->out_off < c->out_len) {
+		ssize_t n = send(c->device.fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			c->out_off += (size_t)n;
+		else if (n < 0 && errno != EAGAIN)
+			c->out_off = c->out_len;	/* its end shows where it is read */
+		moved = moved || n > 0;
+	}
+	return moved;
+}
+
+static bool
+from_browser(struct proxyconn *c)
+{
+	ssize_t n;
+
+	if (c->in_off < c->in_len || c->browser_ended)
+		return false;
+	n = read(c->browser.fd, c->in, sizeof(c->in));
+	c->in_off = c->in_len = 0;
+	if (n > 0)
+		c->in_len = (size_t)n;
+	else if (n == 0 || errno != EAGAIN)
+		c->browser_ended = true;
+	return n > 0;
+}
+
+static bool
+to_browser(struct proxyconn *c)
+{
+	ssize_t n;
+
+	if (c->back_off == c->back_len)
+		return false;
+	n = send(c->browser.fd, c->back + c->back_off, c->back_len - c->back_off, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n > 0)
+		c->back_off += (size_t)n;
+	else if (n < 0 && errno != EAGAIN)
+		drop_soon(c);
+	if (c->back_off == c->back_len)
+		c->back_off = c->back_len = 0;
+	return n > 0;
+}
+
+static bool
+from_device(struct proxyconn *c)
+{
+	ssize_t n;
+
+	if (!c->opened || c->device_ended || c->back_len > 0)
+		return false;
+	n = read(c->device.fd, c->back, sizeof(c->back));
+	if (n > 0)
+		c->back_len = (size_t)n;
+	else if (n == 0 || errno != EAGAIN)
+		c->device_ended = true;
+	return n > 0;
+}
+
+static void
+go_on(struct proxyconn *c)
+{
+	struct loop *loop = c->all->cli->loop;
+	bool moved = true;
+	uint32_t browser, device;
+
+	/* A few rounds, then the others have theirs. */
+	for (unsigned i = 0; moved && i < 8; i++) {
+		moved = from_browser(c);
+		moved = to_device(c) || moved;
+		moved = from_device(c) || moved;
+		moved = to_browser(c) || moved;
+	}
+	if (c->browser_ended && c->in_off == c->in_len && c->out_off == c->out_len && c->opened && !c->device_ended)
+		shutdown(c->device.fd, SHUT_WR);
+	if ((c->device_ended && c->back_len == 0) || (c->browser_ended && !c->opened && !c->refusing)) {
+		drop_soon(c);
+		return;
+	}
+	browser = (c->in_off == c->in_len && !c->browser_ended ? EPOLLIN : 0u) | (c->back_len > 0 ? EPOLLOUT : 0u);
+	device = (c->back_len == 0 && !c->device_ended ? EPOLLIN : 0u) | (c->out_off < c->out_len || c->in_off < c->in_len ? EPOLLOUT : 0u);
+	loop_io_set(loop, &c->browser, browser);
+	if (c->opened)
+		loop_io_set(loop, &c->device, device);
+}
+
+static void
+on_io(struct loop_io *io, uint32_t events)
+{
+	struct proxyconn *c = io->ctx;
+
+	/* A hang-up on a side that is not awaited would make the loop hot. */
+	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && io->events == 0) {
+		drop_soon(c);
+		return;
+	}
+	go_on(c);
+}
+
+/* ---- from the outside ---- */
+
+void
+proxyconns_add(struct proxyconns *all, int fd)
+{
+	struct proxyconn *c = all->n < PROXYCONN_MAX ? calloc(1, sizeof(*c)) : NULL;
+	struct admin_pipe req = { .purpose = "svc" };
+	int ends[2], r;
+
+	if (c == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
+		free(c);
+		close(fd);
+		return;
+	}
+	snprintf(req.device, sizeof(req.device), "%s", all->device);
+	c->all = all;
+	c->browser.fd = c->device.fd = -1;
+	loop_timer_init(&c->timer, drop, c);
+	svcgate_init(&c->gate, all->gate);
+	c->next = all->list;
+	all->list = c;
+	all->n++;
+	r = loop_io_add(all->cli->loop, &c->browser, fd, EPOLLIN, on_io, c);
+	if (r < 0)
+		close(fd);
+	if (r == 0)
+		r = loop_io_add(all->cli->loop, &c->device, ends[0], 0, on_io, c);
+	if (r < 0)
+		close(ends[0]);
+	if (r == 0)
+		r = ipc_request(&all->cli->chan, ADMIN_REQ_PIPE, &req, sizeof(req), &ends[1], 1, &c->id);
+	close(ends[1]);
+	if (r < 0)
+		drop_soon(c);
+}
+
+void
+proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
+{
+	struct proxyconn *c = all->list;
+	struct admin_text text = { "" };
+	char clean[sizeof(text.text)];
+
+	while (c != NULL && c->id != msg->hdr.id)
+		c = c->next;
+	if (c == NULL)
+		return;
+	if (msg->hdr.len == sizeof(text))
+		memcpy(&text, msg->data, sizeof(text));
+	cli_text(clean, sizeof(clean), admin_text_ok(&text) && text.text[0] != '\0' ? text.text : "the stream to the device has ended");
+	if (msg->hdr.type == ADMIN_EV_PIPE_END)
+		fprintf(stderr, "edgehub: %s\n", clean);
+	else if (msg->hdr.status == 0)
+		c->opened = true;
+	else
+		refuse(c, 502, clean);
+	go_on(c);
+}
+
+int
+proxyconns_new(struct cli *cli, const char *device, const struct svcgate_conf *gate, struct proxyconns **ret_conns)
+{
+	struct proxyconns *all = calloc(1, sizeof(*all));
+
+	if (all == NULL)
+		return -ENOMEM;
+	*all = (struct proxyconns){ .cli = cli, .device = device, .gate = gate };
+	*ret_conns = all;
+	return 0;
+}
+
+void
+proxyconns_free(struct proxyconns *all)
+{
+	if (all == NULL)
+		return;
+	while (all->list != NULL)
+		drop(&all->list->timer);
+	free(all);
+}
