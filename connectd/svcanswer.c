@@ -150,7 +150,7 @@ ready(bool warned, void *ctx)
 static void
 answer_denied(struct svc_stream *st, const char *why)
 {
-	char body[512];
+	char body[6 * SVCJUDGE_WHY + 128];	/* every character escaped */
 	struct json_w w;
 	size_t len = 0;
 

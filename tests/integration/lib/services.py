@@ -67,8 +67,9 @@ class Service:
 
     def close(self):
         # Only this ends an accept() that is under way.
-        self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
+        if self.sock.fileno() >= 0:
+            self.sock.shutdown(socket.SHUT_RDWR)
+            self.sock.close()
         with self.lock:
             for c in self.open:
                 try:
@@ -85,17 +86,24 @@ def header(head, name):
     return None
 
 
+def more_of(c):
+    got = c.recv(65536)
+    if not got:
+        raise OSError("the request ends early")
+    return got
+
+
 def body_of(c, head, rest):
     """Every byte of the request's body, whatever its framing."""
     if header(head, "Transfer-Encoding") == "chunked":
         body = b""
         while True:
             while b"\r\n" not in rest:
-                rest += c.recv(65536)
+                rest += more_of(c)
             size, rest = rest.split(b"\r\n", 1)
             n = int(size, 16)
             while len(rest) < n + 2:
-                rest += c.recv(65536)
+                rest += more_of(c)
             body, rest = body + rest[:n], rest[n + 2:]
             if n == 0:
                 return body
@@ -123,8 +131,14 @@ def hello(c, head, rest):
     say(c, "hello", more="Server: tests\r\nX-Railgrid-Svc-Policy: forged\r\n")
 
 
+REPORTS = []
+
+
 def echo(c, head, rest):
-    say(c, body_of(c, head, rest), more="Content-Type: application/octet-stream\r\n")
+    body = body_of(c, head, rest)
+    if body.startswith(b"report: "):
+        REPORTS.append(body[8:].decode())
+    say(c, body, more="Content-Type: application/octet-stream\r\n")
 
 
 def digest(c, head, rest):
@@ -168,8 +182,8 @@ PAGE = """<!doctype html><title>device</title><body><p id=t>loading</p><script>
 fetch('/hello').then(r => r.text()).then(h => {
   const ws = new WebSocket('ws://' + location.host + '/ws');
   ws.onopen = () => ws.send('from the browser');
-  ws.onmessage = m => { document.getElementById('t').textContent = h + ' and ' + m.data; document.title = 'done'; };
-  ws.onerror = () => { document.getElementById('t').textContent = 'websocket failed'; };
+  ws.onmessage = m => fetch('/echo', {method: 'POST', body: 'report: ' + h + ' and ' + m.data});
+  ws.onerror = () => fetch('/echo', {method: 'POST', body: 'report: websocket failed'});
 });
 </script>"""
 
