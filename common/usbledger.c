@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +16,14 @@ struct row {
 	uint32_t used, port, devid, mark;
 };
 static_assert(sizeof(struct row) == 16, "file format");
+
+bool
+usbledger_left(const char *rundir)
+{
+	char path[4096];
+
+	return snprintf(path, sizeof(path), "%s/privhelper/usb", rundir) < (int)sizeof(path) && access(path, F_OK) == 0;
+}
 
 int
 usbledger_open(struct usbledger *ledger, int dirfd, const char *name, monotime_t until)

@@ -35,6 +35,9 @@ struct usbledger {
 /* The file dirfd/name as it was left, or a new one (0600): its rows become USB_STALE. Number of rows, -errno. */
 int usbledger_open(struct usbledger *ledger, int dirfd, const char *name, monotime_t until);
 
+/* True when rundir/privhelper/usb is there: somebody may have left something attached. */
+bool usbledger_left(const char *rundir);
+
 /* Writes the slot's row. -errno. */
 int usbledger_keep(const struct usbledger *ledger, const struct usb_slot *slot);
 

@@ -21,6 +21,7 @@ struct rf_job {
 	uid_t uid;			/* and gid; ours where we are not root */
 	cap_value_t caps[3];		/* what it keeps */
 	size_t ncaps;
+	bool own_net;			/* gets a network namespace with nothing in it, where we may make one */
 	bool in_cgroup;			/* is born in the delegated cgroup, which dies with it */
 	pid_t pid;			/* 0 = not running */
 	monotime_t since;

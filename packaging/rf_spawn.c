@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,9 @@ child(const struct rf_job *job, int procs_fd, pid_t parent)
 	set_descriptors(job);
 	must(setsid(), job, "session");
 	must(chdir("/"), job, "/");
+	/* A container may not be allowed to: then it has this machine's, where its filter gives it nothing to do either. */
+	if (job->own_net && geteuid() == 0 && unshare(CLONE_NEWNET) < 0)
+		log_warn("%s: no network namespace of its own: %s", job->name, strerror(errno));
 	if (geteuid() == 0)
 		become(job);
 	/* After the change of uid, which clears it: whoever ends us ends them. */

@@ -273,6 +273,7 @@ set_jobs(void)
 	snprintf(self.net_arg, sizeof(self.net_arg), "%u", self.net_uid);
 	snprintf(self.work_arg, sizeof(self.work_arg), "%u", self.work_uid);
 	job[PRIVHELPER].uid = geteuid();
+	job[PRIVHELPER].own_net = true;
 	job[PRIVHELPER].caps[0] = CAP_NET_ADMIN;
 	job[PRIVHELPER].caps[1] = CAP_MKNOD;	/* the nodes of devices that are lent */
 	job[PRIVHELPER].caps[2] = CAP_CHOWN;

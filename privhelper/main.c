@@ -35,7 +35,6 @@ static struct usb usb;
 static void
 serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 {
-	bool lend = conf->l2 || conf->classes != NULL;
 	struct loop *loop;
 	struct notify notify;
 	int r = loop_new(&loop);
@@ -43,10 +42,10 @@ serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 	r = r < 0 ? r : loop_stop_on_signals(loop);
 	r = r < 0 ? r : notify_init(&notify, loop);
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
-	self.usb = lend ? &usb : NULL;
+	self.usb = conf->used ? &usb : NULL;
 	r = r < 0 ? r : sandbox_narrow(conf);
 	/* The thread loads the filter for both. */
-	r = r < 0 ? r : lend ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
+	r = r < 0 ? r : conf->used ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
 	if (r < 0)
 		fatal("cannot start: %s", strerror(-r));
 	log_info("%s serves uids %u and %u", EDGEWARD_VERSION, net_uid, work_uid);
@@ -96,7 +95,9 @@ main(int argc, char **argv)
 	if (conf.pool.count == 0)	/* then workloads run as workerd does */
 		conf.pool = (struct pool){ work_uid, 1, work_uid };
 	conf.l2 = l2 != 0;
-	r = conf.l2 || conf.classes != NULL ? usb_open(&usb, &conf) : 0;
+	/* Also where nothing may be lent any more, to end what was. */
+	conf.used = conf.l2 || conf.classes != NULL || usbledger_left(conf.rundir);
+	r = conf.used ? usb_open(&usb, &conf) : 0;
 	if (r < 0)
 		fatal("cannot start: %s", r == -EINVAL ? "-u: USB classes, such as \"ff 07 08\"" : strerror(-r));
 	serve(net_uid, work_uid, &conf);

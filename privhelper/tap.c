@@ -10,9 +10,6 @@
 #include "privhelper/usb.h"	/* what the verbs share */
 #include "proto/ipc/priv.h"
 
-#define PACE_MS		250		/* one in this time, after the first PACE_BURST */
-#define PACE_BURST	64
-
 int
 op_tap(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {

@@ -11,6 +11,9 @@
 #include "common/usbledger.h"
 #include "privhelper/introduce.h"
 
+#define PACE_MS		250	/* one attachment or interface in this time, after the first PACE_BURST */
+#define PACE_BURST	64
+
 struct usb {
 	struct loop *loop;
 	struct loop_timer timer;
@@ -35,6 +38,7 @@ struct usb_conf {
 	const char *sysroot, *devroot;	/* "/sys", "/dev" */
 	const char *classes;		/* see usbdesc.h; NULL: no device is attached */
 	bool l2;			/* TAPs are made */
+	bool used;			/* something is lent, or may have been */
 	struct pool pool;		/* who may be lent nodes and interfaces */
 };
 

@@ -150,6 +150,16 @@ def test_users_and_capabilities(site):
 
 
 @as_root
+def test_privhelper_has_no_network(site):
+    """Interfaces of workloads are made where nothing else is."""
+    site.start()
+    site.report("launcher")
+    ns = lambda pid: os.readlink(f"/proc/{pid}/ns/net")
+    pids = site.pids()
+    assert ns(pids["connectd"]) == ns(os.getpid()) != ns(pids["privhelper"])
+
+
+@as_root
 def test_directories(site):
     site.start()
     site.report("launcher")

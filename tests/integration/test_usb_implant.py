@@ -43,6 +43,7 @@ class Root:
         for name in ("run", "state", "dev"):
             os.mkdir(f"{self.dir}/{name}")
         self.path = f"{self.dir}/run/introduce.sock"
+        self.args = "-u 'ff 07 08'"
         self.start()
 
     def put(self, name, text):
@@ -58,7 +59,7 @@ class Root:
         os.chmod(self.path, 0o666)
         script = (f"mount --make-rprivate / && mount --bind {self.dir}/platform /sys/devices/platform && mount --bind {self.dir}/bus /sys/bus && "
                   f"mount --bind {self.dir}/dev /dev && exec env LISTEN_PID=$$ LISTEN_FDS=1 {PRIVHELPER} -r {self.dir}/run -s {self.dir}/state "
-                  f"-u 'ff 07 08' -P '70000 4 70000' -N {NET} -W {WORK}")
+                  f"{self.args} -P '70000 4 70000' -N {NET} -W {WORK}")
         self.proc = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stderr=subprocess.PIPE, text=True, pass_fds=(3,),
                                      preexec_fn=lambda: os.dup2(self.listener.fileno(), 3), env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
 
@@ -175,4 +176,22 @@ def test_and_the_same_verbs_by_whom_they_are_for(root):
     assert kind == 0x0111 and len(fds) == 1 and struct.unpack_from("=III", payload)[1:] == (2, 2)
     wait_for(lambda: open(f"{root.vhci}/attach", encoding="ascii").read().startswith("0 "), 5, "the attach line")
     assert open(f"{root.vhci}/usb1/authorized_default", encoding="ascii").read() == "0"
+    os.close(fds[0])
+
+
+def test_what_policy_forbids_now_is_ended(root):
+    """usb = no and a restart: the port that the one before had attached is given back, whoever still holds the far end (B115)."""
+    c = root.client(WORK, WORKERD)
+    _, _, fds = ask(c, ATTACH, attach())
+    wait_for(lambda: open(f"{root.vhci}/attach", encoding="ascii").read().startswith("0 "), 5, "the attach line")
+    mark = int(open(f"{root.vhci}/attach", encoding="ascii").read().split()[1])
+    root.proc.kill()
+    root.proc.communicate()
+    root.put("status", STATUS.replace("hs  0000 004 000 00000000 000000 0-0", f"hs  0000 006 003 00010002 {mark:06d} 1-1"))
+    root.args = ""
+    root.start()
+    wait_for(lambda: open(f"{root.vhci}/detach", encoding="ascii").read().strip() == "0", 10, "the detach line")
+    c = root.client(WORK, WORKERD)
+    kind, payload, _ = ask(c, ATTACH, attach())
+    assert kind == 0x0111 and payload[:16] == b"\0" * 16
     os.close(fds[0])
