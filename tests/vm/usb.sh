@@ -5,14 +5,16 @@
 . /payload/lib.sh
 VHCI=/sys/devices/platform/vhci_hcd.0
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
-modprobe -a vhci-hcd usb-storage sd_mod usbhid cdc_ether
+modprobe -a vhci-hcd usb-storage sd_mod usbhid cdc_ether cdc_subset
+# Sixteen root hubs come up, one after the other, in the one queue in which devices are enumerated: the first device would wait for them.
+udevadm settle
 [ -e $VHCI/attach ] || { skip "USB" "no vhci_hcd here"; exit 0; }
 mkdir -p /etc/systemd/system/edgeward-privhelper.service.d
 # The classes are given by hand, so that this tests privhelper and not who reads policy.conf.
 cat >/etc/systemd/system/edgeward-privhelper.service.d/usb.conf <<UNIT
 [Service]
 ExecStart=
-ExecStart=/bin/sh -c 'exec /usr/lib/edgeward/privhelper -u "ff 07 08" -N "\$\$(id -u edgeward-net)" -W "\$\$(id -u edgeward-work)"'
+ExecStart=/bin/sh -c 'exec /usr/lib/edgeward/privhelper -u "ff 07 08" -P "65000 4 65000" -N "\$\$(id -u edgeward-net)" -W "\$\$(id -u edgeward-work)"'
 UNIT
 systemctl daemon-reload
 systemctl start edgeward-privhelper
@@ -85,11 +87,25 @@ ok "of a disk with a keyboard only the disk is let in" grep -qE '^device [0-9]+ 
 until_ok 20 bash -c "lsblk -dno MODEL | grep -q TestDisk"
 ok "no input device came of that either" bash -c "! grep -qi edge /proc/bus/input/devices"
 ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
+ask "attach odd 3"; expect '^attached' 5; expect '^device' 20
+ok "one of class ff is let in" grep -qE '^device [0-9]+ ready [0-9]+ [0-9]+ 1 1 100$' <<<"$got"
+ok "a driver makes a network adapter of it" until_ok 20 bash -c "dmesg | grep -q \"register 'cdc_subset'\""
+ok "which is shut again" until_ok 20 bash -c "! ls -l /sys/class/net | grep -q vhci_hcd"
+ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
 ask "attach junk 3"; expect '^attached' 5; expect '^device' 20
 ok "descriptors that do not add up stay shut" grep -qE '^device [0-9]+ unauthorized' <<<"$got"
 ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
 ask "attach disk 4"; expect '^(ended|attached|refused)' 5
 ok "a speed that there is not costs the channel" is "$got" ended
+kill "$driver" 2>/dev/null; wait "$driver" 2>/dev/null
+
+# Each change of owner is a line of the record: a workerd that was taken over cannot fill it.
+until_ok 20 is "$(taken)" 0
+sleep 1.5
+start_driver
+ask "attach disk 3"; expect '^attached' 5; expect '^device' 20
+ask "grants $(cut -d' ' -f2 <<<"$got") 1000"; expect '^(granted|ended)' 60
+ok "runners by turns, a thousand times: most are not granted ($got)" test "${got#granted }" -gt 1 -a "${got#granted }" -lt 700
 kill "$driver" 2>/dev/null; wait "$driver" 2>/dev/null
 
 # The one that is too many, and one that belongs to somebody else. Refusal after a broken record: 1 s.

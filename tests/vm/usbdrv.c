@@ -2,8 +2,10 @@
  * usbdrv: stands in for workerd at privhelper, with made-up USB devices behind the sockets it gets. For tests/vm/usb.sh.
  *
  *   usbdrv [SOCKET [ROLE]] commands on stdin, one answer line each on stdout:
- *   attach KIND SPEED      disk, keyboard, both (a disk with a keyboard beside it), net, slow (never answers), junk (bad descriptors)
+ *   attach KIND SPEED      disk, keyboard, both (a disk with a keyboard beside it), net, odd (class ff, and a driver makes a network adapter
+ *                          of it), slow (never answers), junk (bad descriptors)
  *   detach PORT            drop PORT: closes our end and says nothing to privhelper
+ *   grants PORT N          asks N times for its nodes, for two runners by turns: "granted COUNT"
  *   send HEX               a record as it stands; "ended" when that costs the channel
  *
  *   usbdrv foreign PORT    as root: attaches a disk there itself, as any other tool would; serves it until it is killed
@@ -29,12 +31,14 @@
 #define SECTORS	4096u
 
 static const uint8_t dev_desc[18] = { 18, 1, 0, 2, 0, 0, 0, 64, 0x66, 0x66, 1, 0, 0, 1, 1, 2, 3, 1 };
+static const uint8_t odd_desc[18] = { 18, 1, 0, 2, 0, 0, 0, 64, 0x25, 0x05, 0xa2, 0xa4, 0, 1, 1, 2, 3, 1 };	/* cdc_subset's */
 static const uint8_t qualifier[10] = { 10, 6, 0, 2, 0, 0, 0, 64, 1, 0 };
 #define DISK_IF(n)	9, 4, n, 0, 2, 8, 6, 0x50, 0, 7, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0
 #define KEYS_IF(n)	9, 4, n, 0, 1, 3, 1, 1, 0, 9, 0x21, 0x11, 1, 0, 1, 0x22, 63, 0, 7, 5, 0x83, 3, 8, 0, 10
 static const uint8_t disk_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, DISK_IF(0) };
 static const uint8_t keys_conf[] = { 9, 2, 34, 0, 1, 1, 0, 0xc0, 1, KEYS_IF(0) };
 static const uint8_t both_conf[] = { 9, 2, 57, 0, 2, 1, 0, 0xc0, 1, DISK_IF(0), KEYS_IF(1) };
+static const uint8_t odd_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, 9, 4, 0, 0, 2, 0xff, 0, 0, 0, 7, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0 };
 static const uint8_t net_conf[] = { 9, 2, 41, 0, 2, 1, 0, 0xc0, 1, 9, 4, 0, 0, 1, 2, 2, 0xff, 0, 7, 5, 0x83, 3, 8, 0, 10,
 	9, 4, 1, 0, 1, 10, 0, 0, 0, 7, 5, 0x81, 2, 0, 2, 0 };
 static const uint8_t junk_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, 9, 4, 0, 0, 2, 8, 6, 0x50, 0, 1, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0 };
@@ -45,7 +49,7 @@ static struct kind {
 	size_t len;
 } kinds[] = {
 	{ "disk", disk_conf, sizeof(disk_conf) }, { "keyboard", keys_conf, sizeof(keys_conf) }, { "both", both_conf, sizeof(both_conf) },
-	{ "net", net_conf, sizeof(net_conf) }, { "junk", junk_conf, sizeof(junk_conf) }, { "slow", NULL, 0 },
+	{ "net", net_conf, sizeof(net_conf) }, { "odd", odd_conf, sizeof(odd_conf) }, { "junk", junk_conf, sizeof(junk_conf) }, { "slow", NULL, 0 },
 };
 
 static struct {
@@ -84,7 +88,7 @@ control(const struct kind *k, const uint8_t *s, uint32_t want)
 	size_t len = 0;
 
 	if (s[0] == 0x80 && s[1] == 6 && s[3] == 1)
-		src = dev_desc, len = sizeof(dev_desc);
+		src = k->conf == odd_conf ? odd_desc : dev_desc, len = sizeof(dev_desc);
 	else if (s[0] == 0x80 && s[1] == 6 && s[3] == 2)
 		src = k->conf, len = k->len;
 	else if (s[0] == 0x80 && s[1] == 6 && s[3] == 6)
@@ -267,7 +271,7 @@ attach(const char *name, uint32_t speed)
 	uint8_t data[512];
 	int fd, k = 0;
 
-	while (k < 5 && strcmp(kinds[k].name, name) != 0)
+	while (k < 6 && strcmp(kinds[k].name, name) != 0)
 		k++;
 	say(PRIV_REQ_USB_ATTACH, ++ids, &req, sizeof(req));
 	if (!wait_for(PRIV_ANS_USB_ATTACH, &hdr, data, &fd)) {
@@ -305,6 +309,27 @@ detach(uint32_t port)
 		printf("detached %d\n", hdr.status);
 	else
 		printf("ended\n");
+}
+
+static void
+grants(uint32_t port, unsigned n)
+{
+	unsigned granted = 0;
+	struct ipc_hdr hdr;
+	uint8_t data[512];
+	int fd;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct priv_usb_grant req = { .port = port, .slot = i % 2 };
+
+		say(PRIV_REQ_USB_GRANT, ++ids, &req, sizeof(req));
+		if (!wait_for(PRIV_ANS_USB_GRANT, &hdr, data, &fd)) {
+			printf("ended\n");
+			return;
+		}
+		granted += hdr.status == 0;
+	}
+	printf("granted %u\n", granted);
 }
 
 static void
@@ -356,12 +381,14 @@ static void
 obey(char *line)
 {
 	char word[16];
-	unsigned n;
+	unsigned n, times;
 
 	if (sscanf(line, "attach %15s %u", word, &n) == 2)
 		attach(word, n);
 	else if (sscanf(line, "detach %u", &n) == 1)
 		detach(n);
+	else if (sscanf(line, "grants %u %u", &n, &times) == 2)
+		grants(n, times);
 	else if (sscanf(line, "drop %u", &n) == 1)
 		for (unsigned i = 0; i < nchildren; i++)
 			if (children[i].port == n)

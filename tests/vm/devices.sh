@@ -1,5 +1,5 @@
 #!/bin/bash
-# Forwarded USB devices, all the way, on a real kernel: an emulated disk and a serial adapter of this machine, exported by Debian's usbipd,
+# What a hub lends, all the way, on a real kernel. Ethernet segments at the end. USB devices: an emulated disk and a serial adapter of this machine, exported by Debian's usbipd,
 # forwarded by edgehub, attached by privhelper, used by a run that sees nothing else. In place of the far machine stands this one.
 # Point 2 of what a hub may lend: see policy.conf(5), section devices. P13: how fast that is, beside `usbip attach` of the same device.
 . /payload/lib.sh
@@ -8,6 +8,7 @@ systemd-sysusers && systemd-tmpfiles --create edgeward.conf
 modprobe -a vhci-hcd usbip-host usb-storage sd_mod ftdi_sio usbserial xhci-pci
 [ -e $VHCI/attach ] || { skip "USB" "no vhci_hcd here"; exit 0; }
 busid_of() { local d; for d in /sys/bus/usb/devices/*; do [ "$(cat "$d/idVendor" 2>/dev/null)" = "$1" ] && basename "$d"; done | head -1; }
+udevadm settle
 until_ok 20 bash -c '[ -n "$(lsblk -dno NAME,VENDOR | grep QEMU)" ]'
 disk=$(busid_of 46f4) serial=$(busid_of 0403)
 ok "the machine has a disk and a serial adapter on USB" test -n "$disk" -a -n "$serial"
@@ -18,7 +19,7 @@ sum=$(head -c "$size" "$real" | sha256sum | cut -c1-64)
 echo "disk $disk, $size bytes, $sum; serial $serial"
 
 printf '[hub]\nurl = wss://127.0.0.1:8443/api/executors/connect\nca-file = /etc/edgeward/ca.pem\n[link]\nretry-min = 100ms\n' >/etc/edgeward/edgeward.conf
-printf '[devices]\nusb = yes\n' >/etc/edgeward/policy.conf
+printf '[work]\nnetwork = none\n[devices]\nusb = yes\nl2 = yes\n' >/etc/edgeward/policy.conf
 start_hub
 cp /var/lib/edgehub/ca.pem /etc/edgeward/ca.pem
 systemctl enable --now edgeward-account.path edgeward-privhelper edgeward-workerd edgeward-connectd 2>/dev/null
@@ -140,6 +141,45 @@ direct=$(for i in 1 2 3; do dd if="$d" of=/dev/null bs=256k iflag=direct 2>&1 | 
 usbip detach -p 0 2>/dev/null
 echo "P13: read through the chain $chain MB/s, usbip attach $direct MB/s, ratio $(awk "BEGIN { printf \"%.2f\", $chain / $direct }")"
 ok "P13: both were measured" test -n "$chain" -a -n "$direct"
+systemctl start edgeward-privhelper
+ok "all is well again" until_ok 40 status_is 0
+
+# A segment: two namespaces, this one's interface in the hands of edgehub, the other's in a run.
+modprobe tun
+ip netns add op
+ip -n op link set lo up
+h=$(edgehub run vm --workdir l2 --detach -- iperf3 -s)
+until_ok 30 bash -c "edgehub logs $h | grep -qi listening"
+no_tap() { [ "$(ls /sys/class/net | grep -c ^ewt)" = 0 ]; }
+segment() { # segment NAME ARGS...
+	local name=$1; shift
+	systemd-run --quiet --unit="test-$name" -p NetworkNamespacePath=/run/netns/op edgehub -j l2 forward vm --for "$h" --tap tap0 --address 10.9.0.2/24 "$@"
+	until_ok 60 ip -n op link show tap0 || return 1
+	ip -n op addr add 10.9.0.1/24 dev tap0; ip -n op link set tap0 up
+	until_ok 60 ip netns exec op ping -c1 -W2 10.9.0.2
+}
+for offload in "" --offload; do
+	ok "segment $offload: up, and pinged" segment "l2$offload" $offload
+	ok "segment $offload: 20 of 20 pings of 1400 bytes" bash -c 'ip netns exec op ping -c20 -i0.05 -W10 -s1400 10.9.0.2 | grep -q " 20 received"'
+	ok "segment $offload: iperf" bash -c 'ip netns exec op iperf3 -c 10.9.0.2 -n 8M >/tmp/iperf.out'
+	grep receiver /tmp/iperf.out
+	ok "segment $offload: every checksum was right" is "$(ip netns exec op awk '/^Tcp:/ { print $16 }' /proc/net/snmp | tail -1)" 0
+	ip netns exec op ping -f -c2000 -s1400 -W1 10.9.0.2 >/tmp/flood.out 2>&1 & flood=$!
+	worst=0
+	for i in 1 2 3 4 5; do t=$(date +%s%N); edgehub usb forward vm --busid 9-9 >/dev/null 2>&1; edgectl status >/dev/null; t=$((($(date +%s%N) - t) / 1000000)); [ $t -lt $worst ] || worst=$t; done
+	kill $flood 2>/dev/null; wait $flood 2>/dev/null
+	ok "segment $offload: the link answers while it is flooded ($worst ms)" test $worst -lt $((1000 * SLOW))
+	systemctl stop "test-l2$offload"
+	ok "segment $offload: no interface is left" until_ok 20 bash -c '! ip -n op link show tap0 2>/dev/null && [ "$(ls /sys/class/net | grep -c ^ewt)" = 0 ]'
+done
+for who in workerd connectd privhelper; do
+	ok "before kill -9 of $who: the segment is up" segment "l2-$who"
+	case $who in workerd) kill -9 "$(pgrep -x workerd)" ;; *) kill -9 "$(main_pid $who)" ;; esac
+	ok "kill -9 of $who: all is well again" until_ok 40 status_is 0
+	systemctl stop "test-l2-$who" 2>/dev/null
+	ok "kill -9 of $who: no interface is left" until_ok 20 no_tap
+	until_ok 20 bash -c '! ip -n op link show tap0'
+done
 ok "all is on record" edgectl audit verify
 ok "no filter was hit" bash -c '! journalctl -b --no-pager | grep -E "status=31/SYS|SIGSYS|audit.*type=1326"'
 exit $failed
