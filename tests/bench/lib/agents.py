@@ -100,7 +100,8 @@ def python_peer(out, cert):
     return Peer("python", out, cert, ["/usr/bin/python3", str(HERE / "peers/agent.py")])
 
 
-def node_peer(out, cert):
+def node_ws(out):
+    """The ws module of node, installed when it is not there."""
     if not shutil.which("node") or not shutil.which("npm"):
         raise BenchError("skipped: no node")
     ws = out / "npm/node_modules/ws"
@@ -109,6 +110,11 @@ def node_peer(out, cert):
             run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", out / "npm", "ws", timeout=120)
         except (BenchError, subprocess.TimeoutExpired):
             raise BenchError("skipped: npm could not install ws") from None
+    return ws
+
+
+def node_peer(out, cert):
+    ws = node_ws(out)
     return Peer("node", out, cert, ["node", str(HERE / "peers/agent.js")], {"BENCH_WS": str(ws)})
 
 
