@@ -159,6 +159,32 @@ def test_b124_a_named_account(machine):
     check_default(machine)
 
 
+@pytest.fixture(scope="module")
+def faraway(tmp_path_factory):
+    """tests/tools/nss_faraway.c, built."""
+    where = tmp_path_factory.mktemp("nss")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", where / "libnss_faraway.so.2",
+                    os.path.join(os.path.dirname(__file__), "../tools/nss_faraway.c")], check=True)
+    return where
+
+
+@pytest.mark.parametrize("lines, code, words", [
+    (["edgeward-run 457 458 /nonexistent"], "ok", "gid 458"),                # a system account, of a directory server: used as it is
+    (["edgeward-run 1700 1700 /srv/x"], "person", "1700"),
+    (["edgeward-run 0 0 /root"], "root", ""),
+    (["someone 65540 65540 /srv/someone"], "ok", "uids 65541 to 65604"),     # ids that only NSS knows are somebody's
+])
+def test_b126_accounts_that_only_nss_knows(machine, faraway, lines, code, words):
+    """Nothing is made beside them, and nothing of theirs is taken."""
+    machine.sh("sed -i 's/^\\(passwd\\|group\\):.*/\\1: files faraway/' /etc/nsswitch.conf; printf '%s\\n' '" + "' '".join(lines) + "' >/etc/faraway")
+    machine.before = f"export LD_LIBRARY_PATH={faraway}"
+    got, text = machine.account(rc=0 if code == "ok" else 1)
+    assert got == code and words in text, (got, text)
+    made = machine.sh("grep -c ^edgeward-run: /etc/passwd", check=False).stdout.strip()
+    assert made == ("0" if lines[0].startswith("edgeward-run") else "1"), "made only where there was none"
+    assert code == "ok" or machine.pool() == []
+
+
 def test_b125_read_only_etc(machine):
     machine.before = "mount -o remount,ro /etc"
     code, text = machine.account(rc=1)
