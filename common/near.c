@@ -81,7 +81,8 @@ nearest(const char *usage, const char *typed, char ret_meant[NEAR_SIZE])
 
 		memcpy(word, p, len);
 		word[len] = '\0';
-		d = distance(typed, word);
+		/* An option is meant for an option. */
+		d = (word[0] == '-') == (typed[0] == '-') ? distance(typed, word) : LETTERS;
 		if (d < best) {
 			best = d;
 			memcpy(ret_meant, word, len + 1);

@@ -38,8 +38,7 @@ cmd_reconnect(struct edgectl *ctl, int argc, char **argv)
 		return code;
 	}
 	client_close(&c);
-	if (!ctl->json)
-		printf("dialling now; see edgectl status\n");
+	puts(ctl->json ? "{\"ok\": true}" : "dialling now; see edgectl status");
 	return EXIT_OK;
 }
 

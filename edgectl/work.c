@@ -275,8 +275,11 @@ cmd_signal(struct edgectl *ctl, int argc, char **argv)
 	if (!client_answer(c, &ans, sizeof(ans)) || !ipc_str_ok(ans.error, sizeof(ans.error)))
 		return failed(c, "signal");
 	client_close(c);
-	if (ans.refusal == WORK_OK)
+	if (ans.refusal == WORK_OK) {
+		if (ctl->json)
+			puts("{\"ok\": true}");
 		return EXIT_OK;
+	}
 	fprintf(stderr, "edgectl: signal: %s%s%s\n", name_of_refusal(ans.refusal), ans.error[0] != '\0' ? ": " : "",
 	    out_safe(ans.error));
 	return EXIT_FAILED;

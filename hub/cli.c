@@ -227,6 +227,14 @@ cli_print_json(const struct json_w *w)
 		printf("%.*s\n", (int)len, w->buf);
 }
 
+int
+cli_done(const struct cli *cli, int code)
+{
+	if (code == CLI_OK && cli->json)
+		puts("{\"ok\":true}");
+	return code;
+}
+
 const char *
 cli_text(char *buf, size_t size, const char *s)
 {

@@ -54,6 +54,9 @@ bool cli_answer(const struct cli *cli, void *ret_v, size_t size);
 
 /* Prints JSON from w and a newline. */
 void cli_print_json(const struct json_w *w);
+
+/* For what only does something: {"ok":true} with -j when code is CLI_OK, else nothing. Returns code. */
+int cli_done(const struct cli *cli, int code);
 /* The fields of a run inside an open object. */
 void cli_json_run(struct json_w *w, const struct admin_run *run);
 /* "12 s ago" or a date; "-" for 0. */

@@ -72,6 +72,8 @@ cli_devices(struct cli *cli, int argc, char *argv[])
 	r = cli_request(cli, ADMIN_REQ_DEVICES, NULL, 0);
 	if (r == 0 && cli->json)
 		printf("%s]\n", list.n == 0 ? "[" : "");
+	else if (r == 0 && list.n == 0)
+		fputs("edgehub: no device yet; edgehub token create --name NAME makes a token for one\n", stderr);
 	return r;
 }
 
@@ -208,7 +210,7 @@ cli_signal(struct cli *cli, int argc, char *argv[])
 			snprintf(req.signal, sizeof(req.signal), "%s", names[i][1]);
 	if (req.signal[0] == '\0')
 		return cli_usage("signal HANDLE [INT|TERM|KILL]");
-	return cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req));
+	return cli_done(cli, cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req)));
 }
 
 int
@@ -219,5 +221,5 @@ cli_revoke(struct cli *cli, int argc, char *argv[])
 	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
 		return cli_usage("revoke DEVICE");
 	snprintf(req.text, sizeof(req.text), "%s", argv[1]);
-	return cli_request(cli, ADMIN_REQ_REVOKE, &req, sizeof(req));
+	return cli_done(cli, cli_request(cli, ADMIN_REQ_REVOKE, &req, sizeof(req)));
 }

@@ -177,7 +177,7 @@ run_it(struct cli *cli, struct follow *f, const struct run_options *o)
 		if (r < 0)
 			return cli_say_unreachable(cli, r), RUN_EXIT_NOT_STARTED;
 		if (code < 0)
-			printf("%s\n", f->handle);
+			printf(cli->json ? "{\"handle\":\"%s\"}\n" : "%s\n", f->handle);
 		return code < 0 ? 0 : code;
 	}
 	code = follow_all(f, RUN_EXIT_HUB_GONE);

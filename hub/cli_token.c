@@ -158,7 +158,7 @@ revoke_token(struct cli *cli, int argc, char *argv[])
 	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
 		return cli_usage("token revoke ID");
 	snprintf(req.text, sizeof(req.text), "%s", argv[1]);
-	return cli_request(cli, ADMIN_REQ_TOKEN_REVOKE, &req, sizeof(req));
+	return cli_done(cli, cli_request(cli, ADMIN_REQ_TOKEN_REVOKE, &req, sizeof(req)));
 }
 
 int

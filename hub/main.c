@@ -212,7 +212,7 @@ main(int argc, char *argv[])
 			r = commands[i].run(&cli, argc, argv);
 	if (r < 0)
 		r = unknown_command(argv[0]);
-	else if (r == CLI_USAGE)
+	else if (r == CLI_USAGE || (r == RUN_EXIT_NOT_STARTED && strcmp(argv[0], "run") == 0))
 		suggest(argc, argv);
 	cli_close(&cli);
 	free(cli.answer);

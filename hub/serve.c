@@ -307,6 +307,7 @@ int
 serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 {
 	struct options o = { .datadir = datadir, .sock = sock, .keep_ms = KEEP_MS };
+	static char out[1024];
 	char path[4096];
 	sigset_t mask;
 	bool new_ca = false;
@@ -321,6 +322,8 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 	}
 	umask(0022);
 	signal(SIGPIPE, SIG_IGN);
+	/* A buffer of our own: before it makes one libc asks a device that is no pty whether it is a terminal, which the filter forbids. */
+	setvbuf(stdout, out, _IOLBF, sizeof(out));
 	raise_nofile();
 	self.started = monotime_wall_ns();
 	self.scratch = malloc(HUB_SCRATCH);

@@ -341,6 +341,21 @@ def test_admin_socket_is_private(ehub1):
         assert p.returncode in (4, 5), p
 
 
+def test_output_to_a_device_that_is_no_terminal(tmp_path):
+    """libc asks any character device but a pty whether it is a terminal: under the filter that was the hub's end (console, /dev/null)."""
+    with open("/dev/null", "wb") as null:
+        p = subprocess.Popen([exe("edgehub"), "serve", "-d", str(tmp_path / "hub"), "-l", "127.0.0.1:0"], stdout=null, stderr=subprocess.PIPE,
+                             env={"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": "detect_leaks=0"})
+    try:
+        wait_for(lambda: p.poll() is not None or subprocess.run([exe("edgehub"), "-d", str(tmp_path / "hub"), "status"], capture_output=True,
+                                                                check=False).returncode == 0, 20, "it answers")
+        assert p.poll() is None, p.stderr.read()
+    finally:
+        p.terminate()
+        p.wait(20)
+        p.stderr.close()
+
+
 def test_json_is_json(dev, ehub):
     ehub.call("run", D, "--", "true")
     for args in (["devices"], ["runs"], ["status"]):

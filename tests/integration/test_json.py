@@ -1,0 +1,85 @@
+"""-j of both command lines: one JSON document on stdout from every command that ends by itself. And what was nearly typed.
+
+Where it could go wrong: a command that prints text in between, or nothing; commas of a list; a line for people on stdout. What stays as it is: logs
+(the workload's bytes), metrics (OpenMetrics).
+"""
+import json
+import os
+import subprocess
+
+import pytest
+
+from lib.agent import exe
+from lib.livehub import LiveHub
+from lib.proc import wait_for
+
+pytestmark = pytest.mark.timeout(120)
+D = "edge-test"
+ENV = {"PATH": "/usr/bin:/bin", "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+@pytest.fixture
+def hub():
+    h = LiveHub().start()
+    yield h
+    h.close()
+
+
+def ctl(device, *args):
+    return subprocess.run([exe("edgectl"), "-r", os.path.join(device.dir, "d", "run"), *args], capture_output=True, text=True, env=ENV,
+                          timeout=30, check=False)
+
+
+def test_every_command(agent, hub, tmp_path):
+    device = agent(hub=hub, start=False, token=hub.token("--name", D))
+    device.conf["hub"]["ca-file"] = hub.ca_file.file
+    device.write_conf()
+    device.start()
+    hub.connected()
+
+    def ehub(*args, rc=(0,)):
+        p = hub.call("-j", *args)
+        assert p.returncode in rc, (args, p)
+        return json.loads(p.stdout)
+
+    def ectl(*args, rc=(0,)):
+        p = ctl(device, "-j", *args)
+        assert p.returncode in rc, (args, p)
+        return json.loads(p.stdout)
+
+    token = ehub("token", "create", "--name", "second")
+    assert token["token"].startswith("clet1.")
+    assert [d["name"] for d in ehub("devices")] == [D]
+    handle = ehub("run", D, "--detach", "--", "/bin/sh", "-c", "echo hi; exec sleep 1000")["handle"]
+    wait_for(lambda: ectl("workloads")["workloads"] and ectl("workloads")["workloads"][0]["handle"] == handle, 20, "it runs")
+    for args in (["runs"], ["token", "list"], ["usb", "list"]):
+        assert isinstance(ehub(*args), list), args
+    assert ehub("status")["devices"] == 1
+    assert isinstance(ehub("logs", "verify", handle, rc=(3,)), dict)
+    for args in (["status"], ["top", "-n", "1"], ["events"], ["devices"], ["policy"], ["drain"], ["undrain"], ["version"],
+                 ["support", "bundle", str(tmp_path / "b.tar")], ["policy", "test", '{"spec": {"argv": ["/bin/true"]}}'], ["reconnect"]):
+        assert isinstance(ectl(*args), dict), args
+    assert isinstance(ectl("doctor", rc=(0, 1, 3)), dict)
+    assert isinstance(ectl("logs", "verify", handle, rc=(0, 3)), dict)
+    hub.connected()
+    wait_for(lambda: ctl(device, "status").returncode == 0, 20, "connected again")
+    assert ectl("signal", handle, "TERM") == {"ok": True}
+    wait_for(lambda: ehub("runs")[0]["state"] not in ("running", "open"), 20, "it has ended")
+    assert ehub("token", "revoke", token["id"]) == {"ok": True}
+    assert ehub("revoke", D) == {"ok": True}
+
+
+@pytest.mark.parametrize("program,args,meant", [
+    ("edgehub", ["tokn"], "token"), ("edgehub", ["devcies"], "devices"), ("edgehub", ["token", "creat"], "create"),
+    ("edgehub", ["token", "create", "--nmae", "x"], "--name"), ("edgehub", ["run", "x", "--wrokdir", "y", "--", "true"], "--workdir"),
+    ("edgehub", ["secret", "revok", "x"], "revoke"), ("edgehub", ["serv"], "serve"), ("edgehub", ["help", "logz"], "logs"),
+    ("edgectl", ["support", "bundel", "x"], "bundle"), ("edgectl", ["enroll", "--tokn-file", "-"], "--token-file"),
+    ("edgectl", ["upgrade", "--hsitory"], "--history"), ("edgectl", ["policy", "tset", "{}"], "test"), ("edgectl", ["logs", "x", "--form", "3"], "--from")])
+def test_typos(program, args, meant):
+    p = subprocess.run([exe(program), *args], capture_output=True, text=True, env=ENV, timeout=20, check=False)
+    assert p.returncode in (2, 125) and f'did you mean "{meant}"?' in p.stderr and p.stdout == "", p
+
+
+def test_no_guess_where_nothing_is_near():
+    p = subprocess.run([exe("edgehub"), "xyzzy"], capture_output=True, text=True, env=ENV, timeout=20, check=False)
+    assert p.returncode == 2 and "did you mean" not in p.stderr and "--help" in p.stderr
