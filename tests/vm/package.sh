@@ -215,6 +215,12 @@ third_boot() {
 	ok "presets" systemctl preset edgeward-privhelper.service edgeward-connectd.service edgeward-workerd.service edgeward-introduce.socket edgeward-connectd.socket edgeward-workerd.socket
 	systemctl start edgeward-privhelper edgeward-connectd edgeward-workerd
 	truth "it runs, without a hub" 'n["up"] and w["up"] and n["link"] == "unenrolled"'
+	rm /etc/edgeward/edgeward.conf /etc/edgeward/policy.conf
+	systemctl restart edgeward-privhelper edgeward-connectd edgeward-workerd
+	truth "B125: without edgeward.conf it runs, and says so" 'n["up"] and w["up"] and n["cause"] == "unenrolled" and "edgeward.conf" in n["detail"]'
+	for unit in privhelper connectd workerd; do ok "$unit: not started again and again" is "$(systemctl show -p NRestarts --value edgeward-$unit)" 0; done
+	ok "STATUS= has the code" bash -c 'systemctl show -p StatusText --value edgeward-connectd | grep -q unenrolled'
+	ok "doctor names the file" bash -c 'edgectl -j doctor | tr -d "\n" | grep -q "edgeward.conf: the defaults hold"'
 }
 
 case $1 in
