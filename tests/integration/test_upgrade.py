@@ -683,3 +683,6 @@ def test_two_builds_of_a_commit_are_identical(rig):
         with open(os.path.join(out, "manifest"), "rb") as f:
             manifests.append(f.read())
     assert manifests[0] == manifests[1]
+    size = sum(os.path.getsize(os.path.join(rig.where, "a", name)) for name in PROGRAMS)
+    print(f"{size} bytes of programs in a release, the goal P10 is 1500000")
+    assert size <= 1_500_000

@@ -335,6 +335,20 @@ def test_b90_tries_are_bounded(device, hub, mirror):
     works(hub)
 
 
+def test_b90_no_room_is_seen_before_it_is_fetched(device, hub, mirror):
+    """The manifest says how much is needed; what must stay free counts. Nothing of the programs is stored, and the next one is taken."""
+    d = device(start=False, conf={"rate": "100K"})
+    d.a.conf.setdefault("work", {})["disk-low"] = "1000000G"
+    d.a.write_conf()
+    d.a.start()
+    d.a.connected()
+    mirror.files[where()] = d.release(size=400000)
+    accepted(ask(hub))
+    assert results(hub)[0]["payload"]["reason"].startswith("no-space: ")
+    wait_for(lambda: d.names() == ["upgrade-told"], 15, lambda: f"nothing is left, is {d.names()}")
+    assert len(mirror.requests) == 1
+
+
 def test_b92_leftovers_and_planted_names(device, hub, mirror):
     d = device(start=False)
     os.makedirs(d.box, mode=0o700)

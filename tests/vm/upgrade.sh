@@ -126,6 +126,21 @@ ok "a release from the mirror: the hub is told" hub_says installed 1.1.0
 all_is_well "a release from the mirror" 1.1.0 "done ok"
 ok "the history says who asked" is "$(edgectl upgrade --history | grep -c '[0-9Z]  hub  [0-9]')" 3
 
+# One whose workerd writes its state under higher schema numbers, and which goes back after it has.
+schema() { tail -c "$2" "/var/lib/edgeward/workerd/$1" | od -An -tu2 -j4 -N2 | tr -d ' '; }      # of its last so many bytes
+schemas() { echo "$(schema journal 160) $(schema owners +1)"; }
+before=$(edgehub run vm --workdir w -- id -u)
+edgectl upgrade /releases/next.release --settle 600 --no-wait >/tmp/next.out 2>&1
+ok "other state: on trial" until_ok 30 bash -c '[ "$(readlink /var/lib/edgeward/current)" = releases/1010 ] && edgectl status >/dev/null'
+ok "other state: a run" is "$(edgehub run vm --workdir other -- echo fine)" fine
+ok "other state: its numbers" is "$(schemas)" "2 2"
+ok "other state: the operator has enough of it" edgectl upgrade --cancel
+until_ok 30 idle
+all_is_well "one with other state, which goes back" 1.1.0 "rolled-back cancelled"
+ok "other state: a directory has the id it had" is "$(edgehub run vm --workdir w -- id -u)" "$before"
+ok "other state: the numbers of before" is "$(schemas)" "1 1"
+ok "other state: what it had written is kept, nothing was damaged" bash -c 'cd /var/lib/edgeward/workerd && [ -e journal.schema-2 ] && [ -e owners.schema-2 ] && ! ls ./*.bad*'
+
 # What edgeward-net can file: taken, refused, and the path unit goes on. A link that leads nowhere counts, too.
 mkdir -p /var/lib/edgeward/connectd/tree/a/b && chown -R edgeward-net:edgeward-net /var/lib/edgeward/connectd/tree
 for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/tree'; do
