@@ -38,6 +38,7 @@ enum key_type {
 	KEY_ADDRESSES,		/* HOST:PORT, IPv6 in brackets */
 	KEY_CIDRS,		/* ADDRESS or ADDRESS/PREFIX; max: 1 = a prefix of 0, too */
 	KEY_PORTS,		/* 1 to 65535 */
+	KEY_IMAGES,		/* references of container images */
 	KEY_RESOLVERS,		/* ADDRESS or ADDRESS:PORT, IPv6 with a port in brackets */
 	KEY_SERVICES,		/* NAME=TARGET, see proto/ipc/service.h */
 };

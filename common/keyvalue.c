@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/parse.h"
+#include "proto/ipc/container.h"
 #include "proto/ipc/firewall.h"
 #include "proto/ipc/service.h"
 
@@ -82,6 +83,8 @@ item_fits(const struct key *key, const char *s)
 		return fw_cidr_parse(s, key->max != 0, &cidr) == 0;
 	case KEY_PORTS:
 		return parse_u32(s, 1, 65535, &port) == 0;
+	case KEY_IMAGES:
+		return container_image_ok(&(struct work_str){ s, strlen(s) });
 	case KEY_RESOLVERS:
 		return fw_resolver_parse(s, &resolver) == 0;
 	case KEY_SERVICES:
@@ -207,6 +210,7 @@ set_number(const struct key *key, void *field, const char *value)
 	case KEY_ADDRESSES:
 	case KEY_CIDRS:
 	case KEY_PORTS:
+	case KEY_IMAGES:
 	case KEY_RESOLVERS:
 	case KEY_SERVICES:
 		break;
@@ -255,6 +259,7 @@ keyvalue_set(const struct key *key, void *target, const char *value, bool more)
 	case KEY_ADDRESSES:
 	case KEY_CIDRS:
 	case KEY_PORTS:
+	case KEY_IMAGES:
 	case KEY_RESOLVERS:
 	case KEY_SERVICES:
 		return set_list(key, field, value, more);
@@ -320,6 +325,9 @@ add_range(const struct key *key, char *buf, size_t size)
 		return;
 	case KEY_PORTS:
 		add(buf, size, "numbers from 1 to 65535, with spaces between them");
+		return;
+	case KEY_IMAGES:
+		add(buf, size, "references of images, with spaces between them");
 		return;
 	case KEY_RESOLVERS:
 		add(buf, size, "ADDRESS or ADDRESS:PORT, not of this device's loopback, several with spaces between them");

@@ -64,6 +64,8 @@ static const struct key policy_keys[] = {
 	[POLICY_CHANNEL] = { "upgrade", "channel", KEY_CHOICE, P(channel), 0, 0, channels, "stable" },
 	[POLICY_REMOTE_UPGRADE] = { "upgrade", "remote", KEY_BOOL, P(remote_upgrade), 0, 0, NULL, "no" },
 	[POLICY_ENGINE_SOCKET] = { "containers", "engine-socket", KEY_PATH, P(engine_socket), 0, 0, none, "none" },
+	[POLICY_IMAGES] = { "containers", "images", KEY_IMAGES, P(images), 0, 0, any, "any" },
+	[POLICY_FILTERED_NETWORK] = { "containers", "filtered-network", KEY_NAMES, P(filtered_network), 0, 0, none, "none" },
 };
 _Static_assert(sizeof(policy_keys) / sizeof(policy_keys[0]) == POLICY_KEYS && POLICY_KEYS <= KEYFILE_KEYS, "the table has all keys");
 
@@ -102,13 +104,14 @@ check_network(const struct policy *p, const char *name, char err[KEYFILE_ERR])
 		{ POLICY_NET_DENY, p->net_deny.n, FW_CIDRS },
 		{ POLICY_NET_PORTS, p->net_ports.n, FW_PORTS },
 		{ POLICY_NET_RESOLVERS, p->net_resolvers.n, FW_RESOLVERS },
+		{ POLICY_FILTERED_NETWORK, p->filtered_network.n, 1 },
 	};
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		if (lists[i].n <= lists[i].max)
 			continue;
-		snprintf(err, KEYFILE_ERR, "%s:%u: [network] %s has more than %u items", name, p->lines[lists[i].key],
-		    policy_keys[lists[i].key].name, lists[i].max);
+		snprintf(err, KEYFILE_ERR, "%s:%u: [%s] %s has more than %u item%s", name, p->lines[lists[i].key],
+		    policy_keys[lists[i].key].section, policy_keys[lists[i].key].name, lists[i].max, lists[i].max > 1 ? "s" : "");
 		return -EINVAL;
 	}
 	return 0;

@@ -25,7 +25,7 @@ enum policy_key {
 	POLICY_SERVE, POLICY_SERVICES, POLICY_SERVICE_NETWORKS, POLICY_SERVICE_SOCKETS, POLICY_SERVICE_RULE, POLICY_SSH, POLICY_SSH_PORT,
 	POLICY_HARNESSES, POLICY_HARNESS_INSTALL,
 	POLICY_CHANNEL, POLICY_REMOTE_UPGRADE,
-	POLICY_ENGINE_SOCKET,
+	POLICY_ENGINE_SOCKET, POLICY_IMAGES, POLICY_FILTERED_NETWORK,
 	POLICY_KEYS
 };
 
@@ -64,6 +64,7 @@ struct policy {
 	enum policy_channel channel;
 	bool remote_upgrade;
 	char engine_socket[KEYFILE_STR];	/* "" = no containers */
+	struct keyfile_list images, filtered_network;	/* of the latter one item at most */
 
 	uint16_t lines[POLICY_KEYS];	/* 0: the default */
 	char file[32];			/* last component of its name */

@@ -143,7 +143,7 @@ static const char *
 limit_name(const struct work_workload *wl)
 {
 	static const char *const names[] = { [WORK_LIMIT_MEMORY] = "memory", [WORK_LIMIT_PIDS] = "pids",
-		[WORK_LIMIT_CPU] = "cpu", [WORK_LIMIT_OUTPUT] = "output" };
+		[WORK_LIMIT_CPU] = "cpu", [WORK_LIMIT_OUTPUT] = "output", [WORK_LIMIT_DISK] = "disk" };
 
 	return names[wl->limit];
 }

@@ -1,6 +1,6 @@
 /*
- * Nothing is claimed that does not hold. In particular container engines are told as found on an edgeward.1 session only: cloop's
- * field of them means "place container work here", which this version refuses.
+ * Nothing is claimed that does not hold. In particular container engines that were found are told on an edgeward.1 session only: cloop's
+ * field of them means "place container work here", so it has those alone by which workerd would start a container.
  */
 #include "connectd/inventory.h"
 
@@ -163,6 +163,9 @@ inventory_put(struct json_w *w, const struct inventory *inv, const struct policy
 		json_w_bool(w, "write_back", true);
 		json_w_bool(w, "branch_bundles", true);
 	}
+	put_names(w, "container_runtimes", INVENTORY_ENGINES, inv->head.engines);
+	if (inv->head.engines != 0)
+		put_names(w, "oci_runtimes", INVENTORY_RUNTIMES, inv->head.found[INVENTORY_RUNTIMES]);
 	put_names(w, "harnesses", INVENTORY_HARNESSES, inv->head.found[INVENTORY_HARNESSES]);
 	if ((inv->head.flags & INVENTORY_F_KVM) != 0)
 		json_w_bool(w, "virtualization", true);

@@ -55,7 +55,7 @@ name_of_limit(uint32_t limit)
 {
 	static const char *const names[] = {
 		[WORK_LIMIT_NONE] = "none", [WORK_LIMIT_MEMORY] = "memory", [WORK_LIMIT_PIDS] = "pids", [WORK_LIMIT_CPU] = "cpu",
-		[WORK_LIMIT_OUTPUT] = "output",
+		[WORK_LIMIT_OUTPUT] = "output", [WORK_LIMIT_DISK] = "disk",
 	};
 
 	return LOOK_UP(names, limit);

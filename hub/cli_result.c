@@ -55,18 +55,20 @@ read_token(const char *path, char token[TOKEN_MAX])
 }
 
 int
-workspace_encode(const struct workspace_options *o, const char *handle, uint8_t *buf, size_t size, size_t *ret_len)
+workspace_encode(const struct workspace_options *o, const struct container_options *container, const char *handle, uint8_t *buf, size_t size, size_t *ret_len)
 {
 	static char token[TOKEN_MAX], branch[128];
-	struct work_job job = { .workspace = JOB_WORKSPACE_GIT, .repo = str(o->git), .ref = str(o->ref), .user = str(o->user),
-		.message = str(o->message) };
+	struct work_job job = { .workspace = o->git != NULL ? JOB_WORKSPACE_GIT : JOB_WORKSPACE_NONE, .repo = str(o->git), .ref = str(o->ref),
+		.user = str(o->user), .message = str(o->message) };
 	const char *why;
 	int r;
 
 	*ret_len = 0;
-	if (o->git == NULL)
-		return o->ref == NULL && o->back == NULL && o->token_file == NULL ? 0 : cli_fail(RUN_EXIT_NOT_STARTED,
-		    "--ref, --git-token-file and --write-back need --git URL");
+	if (o->git == NULL && (o->ref != NULL || o->back != NULL || o->token_file != NULL))
+		return cli_fail(RUN_EXIT_NOT_STARTED, "--ref, --git-token-file and --write-back need --git URL");
+	r = container_into(container, &job);
+	if (r != 0 || (o->git == NULL && !job.container))
+		return r;
 	if (o->token_file != NULL && (r = read_token(o->token_file, token)) < 0)
 		return cli_fail(RUN_EXIT_NOT_STARTED, "%s: %s", o->token_file, strerror(-r));
 	job.password = str(o->token_file != NULL ? token : NULL);
@@ -82,7 +84,7 @@ workspace_encode(const struct workspace_options *o, const char *handle, uint8_t 
 	r = why == NULL ? job_encode(&job, buf, size, ret_len) : 0;
 	explicit_bzero(token, sizeof(token));
 	if (why != NULL || r < 0)
-		return cli_fail(RUN_EXIT_NOT_STARTED, "--git: %s", why != NULL ? why : "the workspace is too long");
+		return cli_fail(RUN_EXIT_NOT_STARTED, "%s: %s", o->git != NULL ? "--git" : "--image", why != NULL ? why : "the workspace is too long");
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #define EDGEWARD_HUB_CLI_RESULT_H
 
 #include "hub/cli.h"
+#include "hub/cli_container.h"
 
 /* Values of getopt_long. */
 enum { WORKSPACE_GIT = 256, WORKSPACE_REF, WORKSPACE_USER, WORKSPACE_TOKEN_FILE, WORKSPACE_BACK, WORKSPACE_BRANCH, WORKSPACE_MESSAGE };
@@ -23,8 +24,8 @@ struct workspace_options {
 /* True when the option is one of these. */
 bool workspace_option(struct workspace_options *o, int opt, const char *arg);
 
-/* The job for admin_start_encode(); *ret_len 0 = none. 0, or an exit code: then the reason was printed. */
-int workspace_encode(const struct workspace_options *o, const char *handle, uint8_t *buf, size_t size, size_t *ret_len);
+/* The job for admin_start_encode(), with its container; *ret_len 0 = none. 0, or an exit code: then the reason was printed. */
+int workspace_encode(const struct workspace_options *o, const struct container_options *container, const char *handle, uint8_t *buf, size_t size, size_t *ret_len);
 
 /* A line about what a run brought back; 0, or RUN_EXIT_NO_RESULT. */
 int result_say(struct cli *cli, const char *handle);

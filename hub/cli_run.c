@@ -25,6 +25,7 @@ struct run_options {
 	size_t nown;
 	struct workspace_options workspace;
 	char devices[DEVICE_LIST_SIZE];
+	struct container_options container;
 };
 
 static int
@@ -50,7 +51,7 @@ add_path(struct run_options *o)
 	for (size_t i = 0; i < o->envc; i++)
 		if (strncmp(o->env[i], "PATH=", 5) == 0)
 			return;
-	if (o->envc > 0)
+	if (o->envc > 0 && o->container.image == NULL)	/* an image brings its own */
 		(void)add_env(o, (char *)DEFAULT_PATH);
 }
 
@@ -134,12 +135,12 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
 		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { "secret", required_argument, NULL, 's' },
 		{ "secret-file", required_argument, NULL, 'f' },
-		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, { 0 },
+		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, CONTAINER_OPTIONS, { 0 },
 	};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		if (workspace_option(&o->workspace, opt, optarg))
+		if (workspace_option(&o->workspace, opt, optarg) || container_option(&o->container, opt, optarg))
 			continue;
 		if (opt == 'w')
 			o->work_dir = optarg;
@@ -218,7 +219,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE CONTAINER_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free_options(&o);
 		return r;
@@ -228,7 +229,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	f.spec = malloc(ADMIN_SPEC_MAX);
 	if (f.spec == NULL)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "out of memory");
-	else if ((r = workspace_encode(&o.workspace, f.handle, job, sizeof(job), &job_len)) != 0)
+	else if ((r = workspace_encode(&o.workspace, &o.container, f.handle, job, sizeof(job), &job_len)) != 0)
 		;
 	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits, job, job_len,
 	    argv + optind, o.env) < 0)

@@ -102,6 +102,22 @@ put_devices(struct json_w *w, char list[DEVICE_LIST_SIZE])
 	json_w_end_arr(w);
 }
 
+static void
+put_container(struct json_w *w, const struct work_job *job)
+{
+	struct work_str engine = { container_engine_name(job->engine), strlen(container_engine_name(job->engine)) };
+
+	if (!job->container)
+		return;
+	json_w_obj(w, "sandbox");
+	json_w_str(w, "mode", "container");
+	put_some(w, "engine", &engine);
+	put_some(w, "image", &job->image);
+	put_some(w, "runtime", &job->runtime);
+	put_some(w, "network", &job->engine_network);
+	json_w_end_obj(w);
+}
+
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
 static int
 build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
@@ -135,6 +151,7 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	json_w_end_obj(&w);
 	put_credential(&w, &job);
 	put_devices(&w, start.devices);
+	put_container(&w, &job);
 	if (start.secrets != NULL)
 		secret_put_files(&w, start.secrets, start.nsecrets, start.handle);
 	json_w_end_obj(&w);

@@ -15,6 +15,8 @@
 #include "common/cleanup.h"
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
+#include "workerd/container.h"
+#include "workerd/sweep.h"
 #include "workerd/usb.h"
 #include "workerd/workerd.h"
 
@@ -120,6 +122,28 @@ inventory_find(enum inventory_list list, const char *dirs)
 	return found;
 }
 
+uint32_t
+inventory_programs(enum inventory_list list)
+{
+	return inventory_find(list, DIRS);
+}
+
+void
+inventory_path(const char *name, char *buf, size_t size)
+{
+	for (const char *dir = DIRS; ; dir += strcspn(dir, ":") + 1) {
+		size_t len = strcspn(dir, ":");
+
+		if (is_program(dir, len, name)) {
+			snprintf(buf, size, "%.*s/%s", (int)len, dir, name);
+			return;
+		}
+		if (dir[len] == '\0')
+			break;
+	}
+	buf[0] = '\0';
+}
+
 bool
 inventory_has_git(void)
 {
@@ -167,8 +191,9 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 	inv.limits = w->ready.controllers;
 	inv.filter_issue = (uint8_t)confinement_filter_issue(&w->ready);
 	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
-	inv.found[INVENTORY_ENGINES] = inventory_find(INVENTORY_ENGINES, DIRS);
-	inv.found[INVENTORY_RUNTIMES] = inventory_find(INVENTORY_RUNTIMES, DIRS);
+	inv.found[INVENTORY_ENGINES] = inventory_programs(INVENTORY_ENGINES);
+	inv.found[INVENTORY_RUNTIMES] = inventory_programs(INVENTORY_RUNTIMES);
+	inv.engines = sweep_problem(w) == NULL ? (uint8_t)container_engines(w) : 0;
 	if (inventory_has_git())
 		inv.flags |= INVENTORY_F_GIT;
 	if (is_there("nft", DIRS))

@@ -26,6 +26,10 @@ int inventory_send(const struct workerd *w, struct ipc_chan *chan);
 /* There is git for workspaces, now. */
 bool inventory_has_git(void);
 
+/* The bits of a list whose executables are where payloads search; and where one is: buf is empty when it is not there. */
+uint32_t inventory_programs(enum inventory_list list);
+void inventory_path(const char *name, char *buf, size_t size);
+
 /* The bits of a list whose executables are in one of dirs (":" between two). For inventory_send() and its test. */
 uint32_t inventory_find(enum inventory_list list, const char *dirs);
 

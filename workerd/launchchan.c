@@ -22,6 +22,7 @@
 #include "workerd/result.h"
 #include "workerd/spill.h"
 #include "workerd/stage.h"
+#include "workerd/sweep.h"
 
 #define QUEUE_MAX	(1u << 20)
 #define INIT_QUEUE_MAX	(256u << 10)	/* every secret of a workload at once */
@@ -155,6 +156,8 @@ on_held(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&held, msg->data, sizeof(held));
 	if (!is_held(&held, w))
 		return -EPROTO;
+	if (sweep_held(w, &held))
+		return 0;
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = ipc_take_fd(msg, i);
 	r = workload_adopt(w, &held, fds);
@@ -189,6 +192,7 @@ on_held_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	result_sweep(w);
 	w->up = true;
 	log_info("%u workloads taken back, %u from the journal alone", held, lost);
+	sweep_begin(w);
 	if (w->awaited == 0)	/* else with the last of them, see life.c */
 		privchan_open(w);
 	return 0;
@@ -233,6 +237,8 @@ on_start_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	char text[208];
 	int r;
 
+	if (sweep_answer(w, msg))
+		return 0;
 	while (wl != NULL && (wl->start_id != msg->hdr.id || wl->start_id == 0))
 		wl = wl->next;
 	if (wl == NULL || (msg->hdr.status == 0) != (msg->nfds == 2 && msg->hdr.len == sizeof(struct launch_held)))
@@ -260,6 +266,8 @@ on_ended(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct workload *wl;
 
 	memcpy(&end, msg->data, sizeof(end));
+	if (ipc_str_ok(end.handle, sizeof(end.handle)) && sweep_ended(w, &end))
+		return 0;
 	wl = ipc_str_ok(end.handle, sizeof(end.handle)) ? workload_by_handle(w, end.handle) : NULL;
 	if (wl == NULL)
 		return -EPROTO;
@@ -315,24 +323,24 @@ launchchan_start(struct workload *wl, const struct launch_start *s, int spec, in
 	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, input >= 0 ? 5 : 4, &wl->start_id);
 }
 
-static void
-send_ref(const struct workload *wl, uint16_t type)
+void
+launchchan_about(struct workerd *w, const char *handle, uint16_t type)
 {
-	struct launch_ref ref;
+	struct launch_ref ref = { 0 };
 
-	memcpy(ref.handle, wl->info.handle, sizeof(ref.handle));
-	if (ipc_send(&wl->w->launcher, type, &ref, sizeof(ref)) < 0)
-		log_warn("launcher: cannot send about %s", wl->info.handle);
+	snprintf(ref.handle, sizeof(ref.handle), "%s", handle);
+	if (ipc_send(&w->launcher, type, &ref, sizeof(ref)) < 0)
+		log_warn("launcher: cannot send about %s", handle);
 }
 
 void
 launchchan_kill(const struct workload *wl)
 {
-	send_ref(wl, LAUNCH_EV_KILL);
+	launchchan_about(wl->w, wl->info.handle, LAUNCH_EV_KILL);
 }
 
 void
 launchchan_forget(const struct workload *wl)
 {
-	send_ref(wl, LAUNCH_EV_FORGET);
+	launchchan_about(wl->w, wl->info.handle, LAUNCH_EV_FORGET);
 }

@@ -10,6 +10,8 @@ int launchchan_open(struct workerd *w, int fd);
 /* Asks for a start; spec is the sealed memfd, input what the process gets as descriptor 0 or -1 (not owned). EV_LAUNCHED or EV_REFUSED follows. */
 int launchchan_start(struct workload *wl, const struct launch_start *s, int spec, int input);
 
+/* KILL or FORGET for a handle that is no workload's. */
+void launchchan_about(struct workerd *w, const char *handle, uint16_t type);
 void launchchan_kill(const struct workload *wl);
 void launchchan_forget(const struct workload *wl);
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/monotime.h"
+#include "workerd/container.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
@@ -16,6 +17,7 @@
 #include "workerd/result.h"
 #include "workerd/spill.h"
 #include "workerd/stage.h"
+#include "workerd/sweep.h"
 #include "workerd/tally.h"
 #include "workerd/vault.h"
 #include "workerd/workchan.h"
@@ -60,6 +62,12 @@ timer_over(struct loop_timer *timer)
 
 /* ---- the end ---- */
 
+static bool
+in_container(const struct workload *wl)
+{
+	return wl->rec.h != NULL && (wl->rec.h->flags & RECORD_F_CONTAINER) != 0;
+}
+
 static void
 outcome_from_status(struct workload *wl, int wstatus)
 {
@@ -71,6 +79,18 @@ outcome_from_status(struct workload *wl, int wstatus)
 		return;
 	}
 	wl->info.term_signal = WTERMSIG(wstatus);
+	if (in_container(wl) && wl->info.term_signal == CONTAINER_SIGNAL_LOST) {
+		wl->info.term_signal = 0;
+		wl->info.outcome = WORK_OUTCOME_LOST;
+		snprintf(wl->info.error, sizeof(wl->info.error), "the container engine went away and does not say how the container ended");
+		return;
+	}
+	if (in_container(wl) && (wl->info.term_signal == CONTAINER_SIGNAL_DISK || wl->info.term_signal == CONTAINER_SIGNAL_MEMORY)) {
+		wl->info.limit = wl->info.term_signal == CONTAINER_SIGNAL_DISK ? WORK_LIMIT_DISK : WORK_LIMIT_MEMORY;
+		wl->info.term_signal = SIGKILL;
+		wl->info.outcome = WORK_OUTCOME_LIMIT;
+		return;
+	}
 	wl->info.outcome = (flags & RECORD_F_TIMEOUT) != 0 ? WORK_OUTCOME_TIMEOUT :
 	    (flags & RECORD_F_LIMIT) != 0 ? WORK_OUTCOME_LIMIT :
 	    (flags & RECORD_F_CANCEL) != 0 ? WORK_OUTCOME_CANCELLED :
@@ -85,14 +105,18 @@ explain_limit(struct workload *wl)
 	char *text = wl->info.error;
 	size_t size = sizeof(wl->info.error);
 
-	if (wl->info.outcome == WORK_OUTCOME_LIMIT) {
+	if (wl->info.limit == WORK_LIMIT_DISK) {
+		stage_last_word(wl, "ended at its limit of disk", text, size);
+	} else if (wl->info.limit == WORK_LIMIT_MEMORY) {
+		snprintf(text, size, "ended at its limit of memory; ask for more memory_mb");
+	} else if (wl->info.outcome == WORK_OUTCOME_LIMIT) {
 		wl->info.limit = h != NULL && (h->flags & RECORD_F_LIMIT) != 0 ? WORK_LIMIT_OUTPUT : WORK_LIMIT_MEMORY;
 		if (wl->info.limit == WORK_LIMIT_OUTPUT)
 			snprintf(text, size, "ended at its limit of %llu bytes of output; write less, or have [limits] output raised",
 			    (unsigned long long)h->output_max);
 		else
 			snprintf(text, size, "ended at its limit of memory (%u processes killed); ask for more memory_mb", wl->end.oom_kills);
-	} else if (text[0] != '\0' || (wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0)) {
+	} else if (text[0] != '\0' || in_container(wl) || (wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0)) {
 		return;
 	} else if (wl->end.pids_max > 0) {
 		snprintf(text, size, "its limit of processes kept it from starting another %u times; ask for more pids", wl->end.pids_max);
@@ -143,6 +167,8 @@ life_outcome(struct workload *wl)
 	if (h != NULL && h->finished_at == 0)
 		h->finished_at = rep.exited.finished_at > 0 ? rep.exited.finished_at : monotime_wall_ns();
 	wl->info.finished_at = h != NULL ? h->finished_at : monotime_wall_ns();
+	if (in_container(wl))	/* what its client used says nothing of it */
+		return;
 	wl->info.cpu_ms = wl->end.cpu_ms;
 	wl->info.mem_peak_kb = wl->end.mem_peak_kb;
 	wl->info.io_read = wl->end.io_read;
@@ -243,8 +269,18 @@ pass_signal(struct workload *wl, int signo)
 {
 	struct init_signal sig = { .signo = signo };
 
-	/* A step around the payload has nothing to put in order. */
+	/* A step around the payload has nothing to put in order; the end of a container is what was asked for. */
+	if (stage_of(wl) == STAGE_REMOVE)
+		return;
 	if (stage_of(wl) != STAGE_PAYLOAD || ipc_send(&wl->init, INIT_EV_SIGNAL, &sig, sizeof(sig)) < 0)
+		launchchan_kill(wl);
+}
+
+/* Removing a container is how it is ended: only its own time ends that. */
+static void
+kill_tree(struct workload *wl)
+{
+	if (stage_of(wl) != STAGE_REMOVE || (wl->rec.h->flags & RECORD_F_TIMEOUT) != 0)
 		launchchan_kill(wl);
 }
 
@@ -258,7 +294,7 @@ note_run(struct workload *wl)
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) == 0)
 		return;
-	wl->info.pid = rep.started.pid;
+	wl->info.pid = in_container(wl) ? 0 : rep.started.pid;
 	wl->info.started_at = rep.started.started_at;
 	if (wl->rec.h->timeout_s != 0 && wl->rec.h->deadline == 0 && wl->state <= ST_RUNNING)
 		wl->rec.h->deadline = monotime_add_ms(monotime_now(), wl->rec.h->timeout_s * 1000LL).ns;
@@ -293,7 +329,7 @@ flush(struct workload *wl)
 	int signo = wl->rec.h != NULL ? wl->rec.h->pending_signal : 0;
 
 	if (signo == SIGKILL)
-		launchchan_kill(wl);
+		kill_tree(wl);
 	else if (signo != 0)
 		pass_signal(wl, signo);
 	if (wl->rec.h != NULL)
@@ -318,7 +354,7 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 {
 	mark(wl, actions, signo);
 	if ((actions & ACT_KILL) != 0)
-		launchchan_kill(wl);
+		kill_tree(wl);
 	if ((actions & ACT_SIGNAL) != 0)
 		pass_signal(wl, signo);
 	if ((actions & ACT_FLUSH) != 0)
@@ -331,6 +367,8 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		l2_workload_runs(wl);
 	}
 	arm(wl);
+	if ((actions & ACT_REFUSE) != 0 && in_container(wl) && container_stage(wl, stage_of(wl)))
+		sweep_leftover(wl->w, wl->info.handle);
 	if ((actions & ACT_REFUSE) != 0) {
 		tally_refused(wl->w, refusal, error);
 		workchan_answer_askers(wl, refusal, error);

@@ -34,6 +34,7 @@
 #include "workerd/sandbox.h"
 #include "workerd/result.h"
 #include "workerd/spill.h"
+#include "workerd/sweep.h"
 #include "workerd/workchan.h"
 
 #define LAUNCHER	3
@@ -216,6 +217,9 @@ run(const struct options *o)
 	inventory_init(&self.inventory);
 	devices_init(&self);
 	l2_init(&self);
+	container_init(&self);
+	if (sweep_init(&self) < 0)
+		fatal("out of memory");
 	open_channels();
 	r = sandbox_enter(o->statedir, self.conf_file, self.policy_file);
 	if (r < 0)
@@ -269,6 +273,7 @@ main(int argc, char **argv)
 	run(&o);
 	devices_done(&self);
 	l2_done(&self);
+	sweep_done(&self);
 	privchan_done(&self);
 	workchan_done(&self);
 	control_done(&self);

@@ -165,7 +165,7 @@ permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ER
 		policy_no_start(policy, error, PERMIT_ERROR);
 		return WORK_REFUSED_POLICY;
 	}
-	r = check_program(policy, spec, error);
+	r = spec->contained ? WORK_OK : check_program(policy, spec, error);	/* of a container's the images are bounded: container.c */
 	if (r == WORK_OK)
 		r = check_environment(policy, spec, error);
 	if (r == WORK_OK)

@@ -28,6 +28,7 @@
 #define RECORD_F_FINAL		0x08u	/* the output is complete: head is the total */
 #define RECORD_F_NO_DIGEST	0x10u	/* the digest could not be carried over */
 #define RECORD_F_LIMIT		0x40u	/* it wrote more than output_max */
+#define RECORD_F_CONTAINER	0x80u	/* the payload is an engine's client: what it uses is not what the workload uses */
 #define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
 
 struct record_digest {

@@ -17,6 +17,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "workerd/admit.h"
+#include "workerd/container.h"
 #include "workerd/handout.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
@@ -25,15 +26,18 @@
 #include "workerd/result.h"
 #include "workerd/start.h"
 #include "workerd/stepenv.h"
+#include "workerd/sweep.h"
 #include "workerd/workchan.h"
 #include "workerd/workerd.h"
 
 #define REFUSE_WAIT_MS	3000	/* so long the log of a refused start may take to be sent before the refusal */
+#define REMOVALS	60u	/* so often in a row a container is looked for in vain: about ten minutes */
+#define REMOVE_AGAIN_MS	1000
 #define LINE_LOOK	4096u	/* bytes of log in which the reason is looked for */
 #define MINUTE		60000LL
 
 static const int64_t deadlines[STAGES] = { [STAGE_FETCH] = 30 * MINUTE, [STAGE_PLACE] = 10 * MINUTE, [STAGE_CLEAN] = 10 * MINUTE,
-	[STAGE_COLLECT] = 10 * MINUTE, [STAGE_PUSH] = 10 * MINUTE };
+	[STAGE_COLLECT] = 10 * MINUTE, [STAGE_PUSH] = 10 * MINUTE, [STAGE_CREATE] = 5 * MINUTE, [STAGE_REMOVE] = 10 * MINUTE };
 
 /* The spec and the job in the record, while one is looked at: views into text. */
 static uint8_t text[WORK_SPEC_MAX];
@@ -51,13 +55,13 @@ stage_is_before(const struct workload *wl)
 {
 	enum stage s = stage_of(wl);
 
-	return s == STAGE_FETCH || s == STAGE_PLACE || s == STAGE_CLEAN;
+	return s == STAGE_FETCH || s == STAGE_PLACE || s == STAGE_CLEAN || s == STAGE_CREATE;
 }
 
 bool
 stage_is_after(const struct workload *wl)
 {
-	return stage_of(wl) == STAGE_COLLECT || stage_of(wl) == STAGE_PUSH;
+	return stage_of(wl) == STAGE_COLLECT || stage_of(wl) == STAGE_PUSH || stage_of(wl) == STAGE_REMOVE;
 }
 
 static int
@@ -92,15 +96,10 @@ check_room(const struct workerd *w, const struct work_job *job, char error[208])
 }
 
 enum work_refusal
-stage_check(const struct workerd *w, const struct work_spec *spec, struct work_job *job, char error[208])
+stage_check(const struct workerd *w, const struct work_spec *spec, const struct work_job *job, char error[208])
 {
-	*job = (struct work_job){ 0 };
-	if (spec->job.len == 0)
+	if (job_is_plain(job))
 		return WORK_OK;
-	if (job_decode(job, spec->job.s, spec->job.len) < 0) {
-		snprintf(error, 208, "malformed workspace or write-back");
-		return WORK_REFUSED_BAD_SPEC;
-	}
 	if (job->expires_at != 0 && job->expires_at <= monotime_wall_ns()) {
 		snprintf(error, 208, "the workspace credential has expired; get a new one, or set this device's clock");
 		return WORK_REFUSED_START_FAILED;
@@ -154,7 +153,10 @@ stage_first(struct workload *wl, struct work_spec *spec, const struct work_job *
 	if (r < 0)
 		return r == -ENOSPC ? -E2BIG : r;
 	explicit_bzero(text, len);
-	wl->rec.h->stage = job->workspace != JOB_WORKSPACE_NONE ? STAGE_FETCH : job->seeded ? STAGE_PLACE : STAGE_PAYLOAD;
+	wl->rec.h->stage = job->workspace != JOB_WORKSPACE_NONE ? STAGE_FETCH : job->seeded ? STAGE_PLACE : job->container ? STAGE_CREATE :
+	    STAGE_PAYLOAD;
+	if (job->container)
+		wl->rec.h->flags |= RECORD_F_CONTAINER;
 	begin(wl);
 	wl->bundle = bundle;
 	r = stage_launch(wl);
@@ -201,7 +203,9 @@ stage_launch(struct workload *wl)
 		r = result_read(wl, &t, &bytes);
 	if (r == 0)
 		r = input_of(wl, &job, stage, &input);
-	if (r == 0 && stage != STAGE_PAYLOAD)
+	if (r == 0 && container_stage(wl, stage))
+		r = container_step(wl, &spec, &job, stage);
+	else if (r == 0 && stage != STAGE_PAYLOAD)
 		r = stepenv_make(&spec, &job, stage, t.head, wl->rec.h->payload_good != 0);
 	else if (r == 0)
 		r = handout_make(wl, &spec);
@@ -210,6 +214,7 @@ stage_launch(struct workload *wl)
 		r = start_process(wl, &spec, stage, input);
 	stepenv_wipe();
 	handout_wipe();
+	container_wipe();
 	explicit_bzero(text, wl->rec.h->job_len);
 	return r;
 }
@@ -223,9 +228,8 @@ stage_catch_up(struct workload *wl)
 
 /* ---- what follows ---- */
 
-/* The last line of the step's own in its output, else what the report says. */
-static void
-find_reason(const struct workload *wl, const char *otherwise, char *reason, size_t size)
+void
+stage_last_word(const struct workload *wl, const char *otherwise, char *reason, size_t size)
 {
 	static const char mark[] = "edgeward: ";
 	const struct record_head *h = wl->rec.h;
@@ -252,7 +256,7 @@ static bool
 succeeded(struct workload *wl)
 {
 	static const char *const what[STAGES] = { [STAGE_FETCH] = "fetching the workspace", [STAGE_PLACE] = "placing the workspace",
-		[STAGE_CLEAN] = "removing the workspace", [STAGE_COLLECT] = "collecting the result", [STAGE_PUSH] = "pushing the result" };
+		[STAGE_CLEAN] = "removing the workspace", [STAGE_COLLECT] = "collecting the result", [STAGE_PUSH] = "pushing the result", [STAGE_CREATE] = "creating the container" };
 	struct record_head *h = wl->rec.h;
 	struct launch_report rep;
 	char other[160];
@@ -275,7 +279,7 @@ succeeded(struct workload *wl)
 	else {
 		snprintf(other, sizeof(other), "%s: %s", what[h->stage], wl->end.oom_kills > 0 ? "ended at the limit of memory" :
 		    "its process ended early; see the log");
-		find_reason(wl, other, h->reason, sizeof(h->reason));
+		stage_last_word(wl, other, h->reason, sizeof(h->reason));
 	}
 	return false;
 }
@@ -308,7 +312,12 @@ refuse_now(struct loop_timer *timer)
 {
 	struct workload *wl = timer->ctx;
 
-	workload_unprepared(wl, wl->rec.h->reason);
+	if (stage_of(wl) == STAGE_REMOVE) {
+		begin(wl);
+		workload_event(wl, EV_NEXT);
+	} else {
+		workload_unprepared(wl, wl->rec.h->reason);
+	}
 }
 
 void
@@ -325,6 +334,13 @@ stage_sent(struct workload *wl)
 		loop_timer_set_ms(wl->w->loop, &wl->refuse_timer, 0);
 }
 
+static bool
+owes_result(const struct record_head *h, const struct work_job *job)
+{
+	return h->saved.outcome != WORK_OUTCOME_LOST && (h->flags & RECORD_F_DISOWNED) == 0 &&
+	    (job->seeded || (job->back != JOB_BACK_NONE && h->payload_good != 0));
+}
+
 /* Its outcome is noted before anything else happens to the record. */
 static enum event
 after_payload(struct workload *wl, const struct work_job *job)
@@ -336,15 +352,40 @@ after_payload(struct workload *wl, const struct work_job *job)
 	h->saved = wl->info;
 	good = wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0;
 	h->payload_good = good;
-	if (wl->info.outcome == WORK_OUTCOME_LOST || (h->flags & RECORD_F_DISOWNED) != 0 ||
-	    !(job->seeded || (job->back != JOB_BACK_NONE && good)))
+	if (!job->container && !owes_result(h, job))
 		return EV_DRAINED;
 	/* Until everything owed is there it counts as running. */
 	wl->info.outcome = WORK_OUTCOME_NONE;
 	wl->info.limit = WORK_LIMIT_NONE;
 	wl->info.finished_at = 0;
 	wl->info.error[0] = '\0';
-	return go(wl, STAGE_COLLECT);
+	return go(wl, job->container ? STAGE_REMOVE : STAGE_COLLECT);
+}
+
+/*
+ * Nothing of a container is told as ended while it may be there. Each try is a process of its own, because an engine that was started again may
+ * have another socket. In the end it is told, and the sweep goes on trying.
+ */
+static enum event
+after_remove(struct workload *wl, const struct work_job *job)
+{
+	struct record_head *h = wl->rec.h;
+	struct launch_report rep;
+	char why[208];
+
+	record_report(&wl->rec, &rep);
+	if ((rep.flags & LAUNCH_REPORT_EXITED) == 0 || rep.exited.wstatus != 0) {
+		if (wl->removals++ < REMOVALS) {
+			loop_timer_set_ms(wl->w->loop, &wl->refuse_timer, wl->removals < 4 ? REMOVE_AGAIN_MS : 10 * REMOVE_AGAIN_MS);
+			return EVENTS;
+		}
+		stage_last_word(wl, "its container could not be removed yet", why, sizeof(why));
+		log_error("%s: %s", wl->info.handle, why);
+		if (h->saved.error[0] == '\0')
+			snprintf(h->saved.error, sizeof(h->saved.error), "%.180s; it is tried again", why);
+		sweep_leftover(wl->w, wl->info.handle);
+	}
+	return owes_result(h, job) ? go(wl, STAGE_COLLECT) : EV_DRAINED;
 }
 
 enum event
@@ -364,10 +405,12 @@ stage_drained(struct workload *wl)
 		return stage_is_before(wl) ? refuse(wl) : EV_DRAINED;
 	if (stage == STAGE_PAYLOAD)
 		return after_payload(wl, &job);
+	if (stage == STAGE_REMOVE)
+		return after_remove(wl, &job);
 	if (stage_is_before(wl)) {
 		if (!succeeded(wl))
-			return job.workspace != JOB_WORKSPACE_NONE ? go(wl, STAGE_CLEAN) : refuse(wl);
-		return go(wl, stage == STAGE_FETCH ? STAGE_PLACE : STAGE_PAYLOAD);
+			return job.workspace != JOB_WORKSPACE_NONE && stage != STAGE_CREATE ? go(wl, STAGE_CLEAN) : refuse(wl);
+		return go(wl, stage == STAGE_FETCH ? STAGE_PLACE : stage == STAGE_PLACE && job.container ? STAGE_CREATE : STAGE_PAYLOAD);
 	}
 	if (succeeded(wl) && stage == STAGE_COLLECT && job.back == JOB_BACK_PUSH && wl->rec.h->payload_good &&
 	    result_read(wl, &t, &bytes) == 0 && t.head[0] != '\0' && t.skip[0] == '\0')
@@ -380,6 +423,8 @@ stage_refused(struct workload *wl, char error[208])
 {
 	struct record_head *h = wl->rec.h;
 
+	if (stage_of(wl) == STAGE_REMOVE)
+		sweep_leftover(wl->w, wl->info.handle);
 	if (stage_is_after(wl)) {
 		snprintf(h->reason, sizeof(h->reason), "%s", error);
 		return EV_NO_MORE;

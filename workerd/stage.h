@@ -3,8 +3,11 @@
  * ordinary start by the launcher, in the same sandbox, cgroup and work directory, with one log. git runs there as the runner; no
  * stage but FETCH and PUSH has the credential, and nothing the workload wrote is executed in these two.
  *
- *   FETCH -> PLACE -> PAYLOAD -> COLLECT -> PUSH
+ *   FETCH -> PLACE -> (CREATE) -> PAYLOAD -> (REMOVE) -> COLLECT -> PUSH
  *      \-> CLEAN <-/     a workspace that failed: what was begun goes, then the start is refused
+ *
+ * CREATE and REMOVE are a container's: its PAYLOAD is the engine's client, which may end or be killed while the container goes on, so
+ * REMOVE follows every PAYLOAD and nothing is told as ended before the container is gone (container.h).
  *
  * The stage is in the record, and the launcher repeats that of the process it holds: a workerd that takes over after a kill -9
  * sees whether the next one was begun.
@@ -15,7 +18,7 @@
 #include "proto/ipc/job.h"
 #include "workerd/workload.h"
 
-enum stage { STAGE_PAYLOAD, STAGE_FETCH, STAGE_PLACE, STAGE_CLEAN, STAGE_COLLECT, STAGE_PUSH, STAGES };
+enum stage { STAGE_PAYLOAD, STAGE_FETCH, STAGE_PLACE, STAGE_CLEAN, STAGE_COLLECT, STAGE_PUSH, STAGE_CREATE, STAGE_REMOVE, STAGES };
 
 /* The stage of the process that was started last. */
 enum stage stage_of(const struct workload *wl);
@@ -43,6 +46,9 @@ enum event stage_drained(struct workload *wl);
 /* The launcher refused the present stage. The event that follows, and in error what the asker is told. */
 enum event stage_refused(struct workload *wl, char error[208]);
 
+/* The last line of the present stage's own in its output ("edgeward: ..."), else otherwise. */
+void stage_last_word(const struct workload *wl, const char *otherwise, char *buf, size_t size);
+
 /* Something of its log was sent. */
 void stage_sent(struct workload *wl);
 
@@ -53,6 +59,6 @@ bool stage_finish(struct workload *wl);
 void stage_init(struct workload *wl);
 
 /* What is wrong with a job on this device, by name; WORK_OK: nothing. */
-enum work_refusal stage_check(const struct workerd *w, const struct work_spec *spec, struct work_job *ret_job, char error[208]);
+enum work_refusal stage_check(const struct workerd *w, const struct work_spec *spec, const struct work_job *job, char error[208]);
 
 #endif

@@ -12,10 +12,12 @@
 #include "proto/ipc/secrets.h"
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
+#include "workerd/container.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/stage.h"
+#include "workerd/sweep.h"
 #include "workerd/tally.h"
 #include "workerd/placing.h"
 #include "workerd/vault.h"
@@ -27,7 +29,7 @@
 struct start_choice {
 	char top[IDS_TOP_SIZE];
 	uint32_t slot, parts;
-	struct work_job job;
+	struct work_job job;		/* decided: for a container engine, network and socket, too */
 	int bundle;		/* a branch that came with the start, -1 = none */
 };
 
@@ -219,7 +221,23 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
 	static_assert(sizeof(s.show) == sizeof(w->conf.work_show), "one bound");
 	memcpy(s.show, w->conf.work_show, sizeof(s.show));
+	if (container_stage(wl, stage))
+		container_launch(w, container_socket(), &s);
+	else if ((wl->rec.h->flags & RECORD_F_CONTAINER) != 0)
+		container_step_limits(w, &s);
 	return launchchan_start(wl, &s, fd, input);
+}
+
+/* The job as it was decided, where it was sent: what later stages read. */
+static int
+put_decided(struct work_spec *spec, const struct work_job *job)
+{
+	static uint8_t buf[WORK_SPEC_MAX];
+	size_t len;
+	int r = job_encode(job, buf, sizeof(buf), &len);
+
+	spec->job = (struct work_str){ (const char *)buf, len };
+	return r == -ENOSPC ? -E2BIG : r;
 }
 
 /* Its record is there: fills it in and asks the launcher for the first process. */
@@ -230,7 +248,8 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	int r;
 
 	snprintf(home, sizeof(home), "HOME=%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
-	complete_env(spec, home);
+	if (!c->job.container)	/* its variables are what was sent and the image's */
+		complete_env(spec, home);
 	wl->rec.h->slot = c->slot;
 	wl->rec.h->parts = c->parts;
 	wl->rec.h->timeout_s = spec->timeout_s;
@@ -238,6 +257,8 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	wl->rec.h->accepted_at = monotime_wall_ns();
 	r = life_journal(wl, JOURNAL_STARTED);
 	if (r < 0)
+		return r;
+	if (c->job.container && (r = put_decided(spec, &c->job)) < 0)
 		return r;
 	if (!job_is_plain(&c->job))
 		return stage_first(wl, spec, &c->job, c->bundle);
@@ -270,24 +291,44 @@ launch(struct workload *wl, struct work_spec *spec, const struct start_choice *c
 	return r;
 }
 
+static enum work_refusal
+decode_job(struct work_spec *spec, struct work_job *job, char error[208])
+{
+	*job = (struct work_job){ 0 };
+	if (spec->job.len > 0 && job_decode(job, spec->job.s, spec->job.len) < 0) {
+		snprintf(error, 208, "malformed workspace, write-back or container");
+		return WORK_REFUSED_BAD_SPEC;
+	}
+	job->socket = (struct work_str){ 0 };	/* nobody's to send */
+	spec->contained = job->container;
+	return WORK_OK;
+}
+
 /* What is decided before anything is made. claim: the directory is given to its runner. */
 static enum work_refusal
 choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choice *c, char error[208], uint32_t *ret_flags)
 {
-	enum work_refusal r = check_admission(w, spec, error, ret_flags);
+	enum work_refusal r = decode_job(spec, &c->job, error);
 
+	if (r == WORK_OK)
+		r = check_admission(w, spec, error, ret_flags);
 	w->disk_was_low = claim ? r == WORK_REFUSED_DISK_LOW : w->disk_was_low;
 	if (r == WORK_OK)
-		r = confinement_decide(&w->conf, &w->policy, &w->ready, (enum work_network)spec->network, &c->parts, error);
+		r = confinement_decide(&w->conf, &w->policy, &w->ready, c->job.container && c->job.workspace == JOB_WORKSPACE_NONE ?
+		    WORK_NETWORK_NONE : (enum work_network)spec->network, &c->parts, error);
 	if (r == WORK_OK)
 		r = check_secrets(spec, c->parts, error);
 	if (r == WORK_OK)
 		r = stage_check(w, spec, &c->job, error);
+	if (r == WORK_OK && c->job.container)
+		r = container_check(w, spec, &c->job, error);
 	if (r == WORK_OK && c->job.workspace == JOB_WORKSPACE_BUNDLE && claim && c->bundle < 0) {
 		snprintf(error, 208, "the branch was not shipped, or not completely");
 		r = WORK_REFUSED_START_FAILED;
 	}
-	return r == WORK_OK ? choose_dir(w, spec, claim, c->top, &c->slot, error) : r;
+	if (r == WORK_OK)
+		r = choose_dir(w, spec, claim, c->top, &c->slot, error);
+	return r == WORK_OK && c->job.container ? container_check_dir(w, c->top, c->slot, error) : r;
 }
 
 enum work_refusal
@@ -328,6 +369,10 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 
 	if (known(w, spec, id))
 		return;
+	if (strcmp(spec->handle, SWEEP_HANDLE) == 0) {
+		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "the handle " SWEEP_HANDLE " is this device's own; mint another one");
+		return;
+	}
 	refusal = choose(w, spec, true, &c, error, &flags);
 	if (refusal == WORK_OK && !devices_check(w, spec, error))
 		refusal = WORK_REFUSED_UNSUPPORTED;

@@ -14,6 +14,7 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
+#include "workerd/container.h"
 #include "workerd/devices.h"
 #include "workerd/ids.h"
 #include "workerd/inventory.h"
@@ -98,6 +99,7 @@ struct workerd {
 	unsigned next_tombstone;
 	struct devices devices;
 	struct l2 l2;
+	struct containers containers;
 
 	/* control.c */
 	struct loop_io control;

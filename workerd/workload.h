@@ -43,7 +43,8 @@ struct workload {
 	/* stage.c, result.c */
 	int bundle;			/* the branch that was shipped, while the first stage is started; -1 = none */
 	bool refusing;			/* it failed before the payload; refused when its log was sent */
-	struct loop_timer refuse_timer;
+	struct loop_timer refuse_timer;		/* and the pause before a container is looked for again */
+	unsigned removals;		/* of its container that failed */
 	struct work_result *result;	/* NULL = none */
 	bool result_told;		/* on the present work channel */
 

@@ -34,7 +34,7 @@ static const char *const policy_keys[] = {
 	"limits.timeout-default", "limits.output", "limits.slots", "limits.environment", "network.public", "network.allow",
 	"network.deny", "network.ports", "network.resolvers", "devices.usb",
 	"devices.usb-classes", "services.allow", "harnesses.names", "harnesses.install", "upgrade.channel",
-	"upgrade.remote", "containers.engine-socket", NULL,
+	"upgrade.remote", "containers.engine-socket", "containers.images", "containers.filtered-network", NULL,
 };
 
 struct bundle {

@@ -62,6 +62,9 @@ engine(struct doctor *d, const char *path)
 	else if (stat(doctor_path(d, path, full), &st) < 0 || !S_ISSOCK(st.st_mode))
 		check_bad(d, "engine", CHECK_WARN, "no-engine", "systemctl status podman.socket docker.socket",
 		    "[containers] engine-socket = %.180s is no socket here", path);
+	else if ((st.st_mode & S_IWOTH) == 0 && ((st.st_mode & S_IWGRP) == 0 || st.st_gid == 0) && st.st_uid == 0)
+		check_bad(d, "engine", CHECK_WARN, "engine-closed", "man 5 policy.conf", "%.150s is root's alone, so no container can be started: give "
+		    "it the group of the pool and mode 0660; it equals root all the same", path);
 	else
 		check_bad(d, "engine", CHECK_WARN, st.st_uid == 0 ? "engine-is-root" : "engine-is-user", "edgectl policy",
 		    "%.150s belongs to uid %u: whoever may use it can do whatever that user can%s", path, st.st_uid,

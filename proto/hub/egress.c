@@ -119,3 +119,25 @@ egress_decode(const struct json *spec, struct work_spec *out, bool *ret_malforme
 		return NULL;	/* nothing keeps it from the proxy */
 	return take_proxy(proxy, &out->net->rules, ret_malformed);
 }
+
+const char *
+egress_of_virtual(const struct json *payload, struct work_spec *out, bool *ret_malformed)
+{
+	const struct json *fw = json_get(json_get(payload, "virtual"), "firewall");
+
+	if (!given(fw))
+		return NULL;
+	*ret_malformed = true;
+	if (!take_firewall(fw, &out->net->bound))
+		return "virtual.firewall holds what is no address, prefix, port or resolver, or too many of them";
+	if (out->network == WORK_NETWORK_NONE)
+		return NULL;
+	*ret_malformed = false;
+	if (out->network == WORK_NETWORK_FILTERED && out->net->bounded)
+		return "this device does not bound egress_rules by egress_bound and by a virtual executor's firewall; leave egress_bound out";
+	out->net->bounded = true;
+	if (out->network != WORK_NETWORK_FILTERED)
+		out->net->rules = out->net->bound;
+	out->network = WORK_NETWORK_FILTERED;
+	return NULL;
+}

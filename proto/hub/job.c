@@ -164,11 +164,56 @@ take_seed(const struct json *payload, uint8_t **ret_seed, struct work_job *job, 
 	return WORK_OK;
 }
 
+/* A virtual executor is a container with a firewall of its own (egress.c) and devices, which this device does not lend that way. */
+static enum work_refusal
+check_virtual(const struct json *virtual, const struct work_job *job, char err[START_ERROR])
+{
+	const struct json *devices = json_get(virtual, "devices"), *firewall = json_get(virtual, "firewall");
+	const char *id = json_get_str(virtual, "id");
+
+	if (virtual == NULL || virtual->type == JSON_NULL || (virtual->type == JSON_OBJECT && virtual->child == NULL))
+		return WORK_OK;
+	if (id == NULL || strlen(id) < 3 || strlen(id) > 63 || id[0] == '-' || strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(id))
+		return refuse(WORK_REFUSED_BAD_SPEC, err, "virtual.id must be 3 to 63 characters a-z 0-9 - that begin with no dash");
+	if (!job->container)
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "a virtual executor runs containers only; set the sandbox mode to container");
+	if (devices != NULL && devices->type != JSON_NULL && !(devices->type == JSON_ARRAY && devices->child == NULL))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device lends no devices of its own to a container; remove virtual.devices");
+	if (firewall != NULL && firewall->type != JSON_NULL && job->engine_network.len > 0 && !container_is(&job->engine_network, "bridge"))
+		return refuse(WORK_REFUSED_BAD_SPEC, err, "with virtual.firewall the network must be bridge");
+	return WORK_OK;
+}
+
+/* What belongs to a container is dropped in every other mode. */
+static enum work_refusal
+take_container(const struct json *payload, struct work_job *job, char err[START_ERROR])
+{
+	static const char *const modes[] = { "", "host", "container", NULL }, *const engines[] = { "", "docker", "podman", "nerdctl", NULL };
+	const struct json *sandbox = json_get(payload, "sandbox");
+	int mode = word(sandbox, "mode", modes), engine;
+
+	if (mode < 0)
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "this device knows no sandbox mode of that name; use host or container");
+	job->container = mode == 2;
+	if (!job->container)
+		return check_virtual(json_get(payload, "virtual"), job, err);
+	engine = word(sandbox, "engine", engines);
+	if (engine < 0)
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "no container engine here of that name; docker and podman are known");
+	job->engine = (enum job_engine)engine;
+	if (!string(sandbox, "image", &job->image) || !string(sandbox, "runtime", &job->runtime) ||
+	    !string(sandbox, "network", &job->engine_network) || (job->image.len == 0 && !string(json_get(payload, "spec"), "image", &job->image)))
+		return refuse(WORK_REFUSED_BAD_SPEC, err, "image, runtime and network must be strings");
+	if (job->image.len == 0)
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "the start asks for a container and names no image; set sandbox.image");
+	return check_virtual(json_get(payload, "virtual"), job, err);
+}
+
 static enum work_refusal
 encode(const struct work_job *job, uint8_t **ret_job, size_t *ret_len, char err[START_ERROR])
 {
 	const struct work_str *const all[] = { &job->repo, &job->ref, &job->user, &job->password, &job->branch, &job->message, &job->head,
-		&job->sha256, &job->shallow, &job->run_id, &job->seed };
+		&job->sha256, &job->shallow, &job->run_id, &job->seed, &job->image, &job->runtime, &job->engine_network };
 	const char *why = job_problem(job);
 	size_t size = OVERHEAD;
 
@@ -185,7 +230,7 @@ encode(const struct work_job *job, uint8_t **ret_job, size_t *ret_len, char err[
 		return WORK_OK;
 	free(*ret_job);
 	*ret_job = NULL;
-	return refuse(WORK_REFUSED_BAD_SPEC, err, "the workspace or write-back is malformed");
+	return refuse(WORK_REFUSED_BAD_SPEC, err, "the workspace, write-back or container is malformed");
 }
 
 enum work_refusal
@@ -205,6 +250,8 @@ job_from_start(const struct json *payload, uint8_t **ret_job, size_t *ret_len, c
 		why = take_back(json_get(spec, "write_back"), &job, err);
 	if (why == WORK_OK)
 		why = take_seed(payload, &seed, &job, err);
+	if (why == WORK_OK)
+		why = take_container(payload, &job, err);
 	/* A label is bookkeeping: one that cannot be used is none. */
 	if (job.seeded && (!string(json_get(spec, "labels"), "run_id", &job.run_id) || job.run_id.len > JOB_LABEL_MAX))
 		job.run_id = (struct work_str){ 0 };

@@ -1,4 +1,4 @@
-/* What a start frame asks for around its workload: workspace, write-back, project seed. */
+/* What a start frame asks for around its workload: workspace, write-back, project seed, the container it runs in. */
 #ifndef EDGEWARD_PROTO_HUB_JOB_H
 #define EDGEWARD_PROTO_HUB_JOB_H
 

@@ -60,15 +60,11 @@ struct wish {
 
 static const struct wish spec_wishes[] = {
 	{ "setup_commands", "this device runs no container setup commands; remove setup_commands" },
-	{ "mounts", "this device has no container engine; remove mounts" },
-	{ "host_mounts", "this device has no container engine; remove host_mounts" },
+	{ "mounts", "this device mounts nothing into a container but its work directory; remove mounts" },
+	{ "host_mounts", "this device mounts nothing of its own into a container; remove host_mounts" },
 	{ "devices", "this device lends no devices of its own to a container; remove devices from the spec" },
 	{ "interfaces", "this device lends no network interfaces; remove interfaces" },
 	{ "egress_scope", "this device knows no egress scopes; send egress_rules and remove egress_scope" },
-};
-
-static const struct wish payload_wishes[] = {
-	{ "virtual", "this device runs no virtual executors; choose a plain executor" },
 };
 
 static enum work_refusal
@@ -77,32 +73,6 @@ check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char e
 	for (size_t i = 0; i < n; i++)
 		if (asks(obj, wishes[i].key))
 			return refuse(WORK_REFUSED_UNSUPPORTED, err, wishes[i].text);
-	return WORK_OK;
-}
-
-/* A member whose text must be one of a few. */
-static bool
-one_of(const struct json *obj, const char *key, const char *const *names)
-{
-	const struct json *j = json_get(obj, key);
-
-	if (j == NULL || j->type == JSON_NULL)
-		return true;
-	if (j->type != JSON_STRING)
-		return false;
-	for (; *names != NULL; names++)
-		if (strcmp(j->str, *names) == 0)
-			return true;
-	return false;
-}
-
-static enum work_refusal
-check_modes(const struct json *payload, const struct json *spec, char err[START_ERROR])
-{
-	static const char *const sandboxes[] = { "", "host", NULL };
-
-	if (!one_of(json_get(payload, "sandbox"), "mode", sandboxes))
-		return refuse(WORK_REFUSED_UNSUPPORTED, err, "no container engine here; set the sandbox mode to host");
 	return WORK_OK;
 }
 
@@ -199,11 +169,13 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 }
 
 static enum work_refusal
-take_network(const struct json *spec, struct work_spec *out, char err[START_ERROR])
+take_network(const struct json *payload, const struct json *spec, struct work_spec *out, char err[START_ERROR])
 {
 	bool bad = false;
 	const char *why = egress_decode(spec, out, &bad);
 
+	if (why == NULL)
+		why = egress_of_virtual(payload, out, &bad);
 	return why == NULL ? WORK_OK : refuse(bad ? WORK_REFUSED_BAD_SPEC : WORK_REFUSED_UNSUPPORTED, err, why);
 }
 
@@ -252,15 +224,11 @@ start_decode(const struct json *payload, const char *handle, uint8_t **ret_spec,
 		return malformed(err, "the start holds no spec");
 	why = take_spec(spec, handle, &out, err);
 	if (why == WORK_OK)
-		why = check_wishes(payload, payload_wishes, sizeof(payload_wishes) / sizeof(payload_wishes[0]), err);
-	if (why == WORK_OK)
 		why = check_wishes(spec, spec_wishes, sizeof(spec_wishes) / sizeof(spec_wishes[0]), err);
 	if (why == WORK_OK && !take_devices(payload, out.devices))
 		why = malformed(err, "devices must be a list of at most eight ids of devices that were opened");
 	if (why == WORK_OK)
-		why = check_modes(payload, spec, err);
-	if (why == WORK_OK)
-		why = take_network(spec, &out, err);
+		why = take_network(payload, spec, &out, err);
 	if (why == WORK_OK)
 		why = start_secrets(payload, &secrets, &nsecrets, err);
 	if (why == WORK_OK)

@@ -47,7 +47,7 @@ inventory_ok(const struct work_inventory *inv)
 			if ((inv->found[list] >> bit & 1) != 0 && inventory_name((enum inventory_list)list, bit) == NULL)
 				return false;
 	return (inv->flags & ~(INVENTORY_F_KVM | INVENTORY_F_NFT | INVENTORY_F_GIT)) == 0 && inv->usb <= INVENTORY_USB_MAX &&
-	    inv->filter_issue < FILTER_ISSUES &&
+	    inv->filter_issue < FILTER_ISSUES && (inv->engines & ~inv->found[INVENTORY_ENGINES]) == 0 &&
 	    ipc_text_ok(inv->os, sizeof(inv->os)) && ipc_text_ok(inv->cpu, sizeof(inv->cpu));
 }
 

@@ -33,7 +33,8 @@ struct work_inventory {
 	char cpu[INVENTORY_TEXT];	/* model */
 	uint8_t limits;			/* LAUNCH_CTL_* of launch.h: what can be limited, or counted, here */
 	uint8_t filter_issue;		/* enum filter_issue of launch.h: whether workloads can have a filtered network here */
-	char reserved[4];
+	uint8_t engines;		/* bits of INVENTORY_ENGINES: by these containers can be started here */
+	char reserved[3];
 };
 static_assert(sizeof(struct work_inventory) == 304, "wire size");
 

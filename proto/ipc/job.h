@@ -1,6 +1,6 @@
 /*
- * What surrounds a workload: the workspace it gets before it runs, and what is taken back when it has ended (reference cloop.md
- * 5.8 to 5.10). Travels inside a work_spec as bytes that only workerd opens; the workload never sees them.
+ * What surrounds a workload: the workspace it gets before it runs, what is taken back when it has ended (reference cloop.md
+ * 5.8 to 5.10), and the container it runs in. Travels inside a work_spec as bytes that only workerd opens; the workload never sees them.
  */
 #ifndef EDGEWARD_PROTO_JOB_H
 #define EDGEWARD_PROTO_JOB_H
@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ipc/container.h"
 #include "proto/ipc/spec.h"
 
 #define JOB_REPO_MAX	2048u
@@ -43,9 +44,13 @@ struct work_job {
 	struct work_str shallow;	/* its boundary: commits of 40 digits, one space between two */
 	struct work_str run_id;
 	struct work_str seed;		/* gzip; bytes */
+	bool container;			/* the payload runs in one, by an engine of the device's; see container.h */
+	enum job_engine engine;
+	struct work_str image, runtime, engine_network;
+	struct work_str socket;		/* of the engine: filled in by workerd, whatever was sent */
 };
 
-/* True for an empty job: there is nothing to do around the workload. */
+/* True for an empty job: there is nothing to do around the workload, and it runs in no container. */
 bool job_is_plain(const struct work_job *job);
 
 /* NULL, or in a few words what is wrong: every rule of the reference, checked by connectd and by workerd. */

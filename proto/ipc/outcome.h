@@ -40,6 +40,7 @@ enum work_limit {
 	WORK_LIMIT_PIDS = 2,
 	WORK_LIMIT_CPU = 3,
 	WORK_LIMIT_OUTPUT = 4,
+	WORK_LIMIT_DISK = 5,
 };
 
 enum work_gap_reason {		/* the wire values of edgeward.1's GAP frame */

@@ -52,6 +52,7 @@ struct work_spec {
 	char devices[DEVICE_LIST_SIZE];	/* ids of forwarded devices it leases; "" = none */
 	struct work_str job;		/* an encoded work_job (job.h), or empty; not for workinit */
 	uint8_t network;		/* enum work_network */
+	bool contained;			/* set by workerd alone: its limits and network are the engine's to keep */
 	struct work_net *net;		/* allocated by the caller, valid with WORK_NETWORK_FILTERED; NULL: such a spec is refused */
 };
 

@@ -127,6 +127,21 @@ limits_are_refused_by_name(void **state)
 	assert_int_equal(ask(&now, "disk"), WORK_REFUSED_UNSUPPORTED);
 }
 
+/* A container's are the engine's to keep, whatever cgroup this device has; a process of the device's is refused what cannot be kept. */
+static void
+limits_of_a_container(void **state)
+{
+	struct admit_now now = plenty();
+
+	spec.disk_bytes = 1 << 20;
+	spec.memory_bytes = 64 << 20;
+	assert_int_equal(ask(&now, "memory"), WORK_REFUSED_UNSUPPORTED);
+	spec.contained = true;
+	assert_int_equal(ask(&now, NULL), WORK_OK);
+	text_policy("[limits]\nmemory = 32M\n");
+	assert_int_equal(ask(&now, "memory = 32M"), WORK_REFUSED_POLICY);
+}
+
 static void
 timeouts_follow_policy(void **state)
 {
@@ -177,6 +192,7 @@ main(void)
 		cmocka_unit_test(refusals_have_reasons),
 		cmocka_unit_test(b65_disk),
 		cmocka_unit_test(limits_are_refused_by_name),
+		cmocka_unit_test(limits_of_a_container),
 		cmocka_unit_test(timeouts_follow_policy),
 		cmocka_unit_test(b73_free_space),
 	};

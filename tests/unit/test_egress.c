@@ -76,12 +76,48 @@ refused(void **state)
 	assert_true(bad);
 }
 
+/* The firewall of a virtual executor bounds, or takes the place of, a start's own rules. */
+static void
+virtuals(void **state)
+{
+	static const struct {
+		const char *spec, *payload;
+		bool good, bad;
+		uint8_t network;
+	} rows[] = {
+		{ "{}", "{}", true, false, WORK_NETWORK_DEFAULT },
+		{ "{}", "{\"virtual\":{\"firewall\":null}}", true, false, WORK_NETWORK_DEFAULT },
+		{ "{}", "{\"virtual\":{\"firewall\":{}}}", true, false, WORK_NETWORK_FILTERED },
+		{ "{\"disable_network\":true}", "{\"virtual\":{\"firewall\":{}}}", true, false, WORK_NETWORK_NONE },
+		{ "{\"egress_rules\":{\"allow_cidrs\":[\"10.0.0.1\"]}}", "{\"virtual\":{\"firewall\":{}}}", true, false, WORK_NETWORK_FILTERED },
+		{ "{}", "{\"virtual\":{\"firewall\":[]}}", false, true, 0 },
+		{ "{\"egress_bound\":{}}", "{\"virtual\":{\"firewall\":{}}}", false, false, 0 },
+	};
+
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		struct json_doc *doc;
+		bool bad = false;
+
+		assert_null(decode(rows[i].spec, &bad));
+		assert_int_equal(json_parse(rows[i].payload, strlen(rows[i].payload), &doc), 0);
+		assert_int_equal(egress_of_virtual(json_root(doc), &spec, &bad) == NULL, rows[i].good);
+		if (rows[i].good)
+			assert_int_equal(spec.network, rows[i].network);
+		else
+			assert_int_equal(bad, rows[i].bad);
+		if (rows[i].good && spec.network == WORK_NETWORK_FILTERED)
+			assert_true(net.bounded && fw_reaches_nothing(&net.bound));
+		json_doc_free(doc);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good),
 		cmocka_unit_test(refused),
+		cmocka_unit_test(virtuals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,13 +161,42 @@ credentials_and_seeds(void **state)
 	assert_true(job_is_plain(&j));
 }
 
+static void
+containers(void **state)
+{
+	struct work_job in = { .container = true, .engine = JOB_ENGINE_PODMAN, .image = str("a/b@sha256:0"), .runtime = str("crun"),
+		.engine_network = str("bridge"), .socket = str("/run/x.sock") }, out;
+	uint8_t buf[4096];
+	size_t len, plain;
+
+	assert_int_equal(job_encode(&in, buf, sizeof(buf), &len), 0);
+	assert_int_equal(job_decode(&out, buf, len), 0);
+	assert_true(out.container && out.engine == JOB_ENGINE_PODMAN && container_is(&out.image, "a/b@sha256:0") &&
+	    container_is(&out.runtime, "crun") && container_is(&out.engine_network, "bridge") && container_is(&out.socket, "/run/x.sock"));
+	assert_false(job_is_plain(&out));
+	/* What an older one wrote ends where the container begins, and is none. */
+	in = (struct work_job){ 0 };
+	assert_int_equal(job_encode(&in, buf, sizeof(buf), &plain), 0);
+	assert_true(plain < len && job_decode(&out, buf, plain) == 0 && !out.container);
+	in.image = str("a");
+	assert_non_null(job_problem(&in));
+	in.container = true;
+	assert_null(job_problem(&in));
+	in.image = str("-a");
+	assert_non_null(job_problem(&in));
+	in = (struct work_job){ .container = true, .image = str("a"), .socket = str("/a b") };
+	assert_non_null(job_problem(&in));
+	in = (struct work_job){ .container = true, .image = str("a"), .engine = (enum job_engine)7 };
+	assert_non_null(job_problem(&in));
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(survives_the_wire), cmocka_unit_test(repositories), cmocka_unit_test(refs_and_branches),
 		cmocka_unit_test(write_backs_need_a_commit), cmocka_unit_test(shipped_branches),
-		cmocka_unit_test(credentials_and_seeds),
+		cmocka_unit_test(credentials_and_seeds), cmocka_unit_test(containers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

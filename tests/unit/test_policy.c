@@ -36,6 +36,7 @@ defaults_permit_what_is_harmless(void **state)
 		{ POLICY_NESTED_USERNS, "no" }, { POLICY_MEMORY, "none" }, { POLICY_TIMEOUT, "none" }, { POLICY_ENVIRONMENT, "1M" },
 		{ POLICY_USB, "no" }, { POLICY_USB_CLASSES, "ff 07 08" }, { POLICY_SERVICES, "none" }, { POLICY_CHANNEL, "stable" },
 		{ POLICY_REMOTE_UPGRADE, "no" }, { POLICY_ENGINE_SOCKET, "none" },
+		{ POLICY_IMAGES, "any" }, { POLICY_FILTERED_NETWORK, "none" },
 	};
 
 	assert_int_equal(parse(""), 0);
@@ -56,12 +57,14 @@ every_key_knows_its_line(void **state)
 	assert_int_equal(parse("[work]\n# c\nprograms = /bin/true /usr/bin/make\n\nprograms = /bin/echo\nattach = yes\n[limits]\n"
 	    "memory = 512M\nmemory-default = 64M\ntimeout = 90m\ncpu = 1500\n[services]\nallow = 127.0.0.1:80 [::1]:8080 db:5432\n"
 	    "[network]\npublic = yes\nallow = 10.0.0.0/8 fd00::1\ndeny = 0.0.0.0/0\nports = 80 443\nresolvers = 10.0.0.1 [fd00::1]:5353\n"
-	    "[containers]\nengine-socket = /run/docker.sock\n"), 0);
+	    "[containers]\nengine-socket = /run/docker.sock\nimages = a/b:1 c@sha256:0\nfiltered-network = fenced\n"), 0);
 	assert_string_equal(value(POLICY_PROGRAMS), "/bin/true /usr/bin/make /bin/echo");
 	assert_string_equal(value(POLICY_MEMORY), "512M");
 	assert_string_equal(value(POLICY_TIMEOUT), "5400s");
 	assert_string_equal(value(POLICY_SERVICES), "127.0.0.1:80 [::1]:8080 db:5432");
 	assert_string_equal(value(POLICY_ENGINE_SOCKET), "/run/docker.sock");
+	assert_string_equal(value(POLICY_IMAGES), "a/b:1 c@sha256:0");
+	assert_string_equal(value(POLICY_FILTERED_NETWORK), "fenced");
 	assert_string_equal(value(POLICY_NET_RESOLVERS), "10.0.0.1 [fd00::1]:5353");
 	policy_firewall(&policy, &fw);
 	assert_true(fw.public_internet && fw.nallow == 2 && fw.ndeny == 1 && fw.nports == 2 && fw.nresolvers == 2);
@@ -100,6 +103,8 @@ errors_name_the_line_and_leave_the_old_policy(void **state)
 		{ "[network]\nports = 0\n", ":2: bad value" }, { "[network]\nports = 80 any\n", ":2: bad value" },
 		{ "[network]\nresolvers = 127.0.0.53\n", ":2: bad value, expected ADDRESS or ADDRESS:PORT, not of this device's loopback" },
 		{ "[containers]\nengine-socket = docker.sock\n", ":2: bad value, expected an absolute path or none" },
+		{ "[containers]\nimages = -x\n", ":2: bad value, expected references of images" },
+		{ "[containers]\nfiltered-network = a b\n", ":2: [containers] filtered-network has more than 1 item" },
 	};
 
 	assert_int_equal(parse("[limits]\npids = 7\n"), 0);

@@ -96,6 +96,18 @@ bad_starts_do_not_reach_workerd(void **state)
 		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":-1}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"resource_limits\":{\"memory_mb\":99999999999999999}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"magic\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"-v=/:/h\"}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\",\"network\":\"host\"}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\",\"runtime\":\"/bin/sh\"}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\",\"engine\":\"/bin/sh\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"mounts\":[\"/:/h\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"],\"setup_commands\":[\"x\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\"}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\"},\"virtual\":{\"id\":\"abc\","
+		    "\"devices\":[{\"name\":\"x\"}]}}", "started" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\"},\"virtual\":{\"id\":\"A\"}}", "error" },
+		{ "{\"spec\":{\"argv\":[\"a\"]},\"sandbox\":{\"mode\":\"container\",\"image\":\"a\",\"network\":\"x\"},"
+		    "\"virtual\":{\"id\":\"abc\",\"firewall\":{}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"git\",\"repo\":\"ext::sh\"}}}", "error" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"workspace\":{\"kind\":\"bind\"}}}", "started" },
 		{ "{\"spec\":{\"argv\":[\"a\"],\"write_back\":{\"mode\":\"push\"}}}", "error" },

@@ -188,10 +188,28 @@ open_up(const struct view_entry *e)
 	return 0;
 }
 
+/* A socket: what listens there may be asked, and nothing beside it is seen. */
+static int
+bind_socket(const char *from, char *at)
+{
+	char *slash = strrchr(at, '/');
+	int r;
+
+	*slash = '\0';
+	r = make_dir(at);
+	*slash = '/';
+	if (r == 0)
+		r = make_file(at, NULL, 0);
+	if (r < 0)
+		return r;
+	return mount(from, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+}
+
 static int
 show(const char *list)
 {
 	char from[PATH_MAX], at[PATH_MAX];
+	struct stat st;
 	int r = 0;
 
 	while (*list != '\0' && r == 0) {
@@ -200,7 +218,7 @@ show(const char *list)
 		memcpy(from, list, len);
 		from[len] = '\0';
 		below(at, list, len);
-		r = bind_dir(from, at);
+		r = stat(from, &st) < 0 ? -errno : S_ISSOCK(st.st_mode) ? bind_socket(from, at) : bind_dir(from, at);
 		list += len + (list[len] == ' ');
 	}
 	return r;
