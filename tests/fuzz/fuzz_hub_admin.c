@@ -12,15 +12,13 @@ start(const uint8_t *data, size_t size)
 {
 	struct admin_start s;
 	const char *why;
-	uint32_t n = 0;
 	size_t len;
 
 	if (admin_start_decode(&s, data, size, &why) < 0)
 		return;
-	while (admin_start_next(&s, &len) != NULL)
-		n++;
-	if (n != s.argc + s.envc)
-		__builtin_trap();
+	for (uint32_t n = 0; n < s.argc + s.envc; n++)	/* secrets and devices may follow */
+		if (admin_start_next(&s, &len) == NULL)
+			__builtin_trap();
 }
 
 int
