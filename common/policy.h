@@ -22,6 +22,8 @@ enum policy_key {
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
 	POLICY_NET_PUBLIC, POLICY_NET_ALLOW, POLICY_NET_DENY, POLICY_NET_PORTS, POLICY_NET_RESOLVERS,
 	POLICY_USB, POLICY_USB_CLASSES, POLICY_L2, POLICY_L2_RAW,
+	POLICY_ATTACH_INPUT, POLICY_ATTACH_SESSIONS, POLICY_ATTACH_EACH, POLICY_ATTACH_IDLE, POLICY_ATTACH_KEEP, POLICY_ATTACH_SCROLLBACK,
+	POLICY_ATTACH_LOCAL,
 	POLICY_SERVE, POLICY_SERVICES, POLICY_SERVICE_NETWORKS, POLICY_SERVICE_SOCKETS, POLICY_SERVICE_RULE, POLICY_SSH, POLICY_SSH_PORT,
 	POLICY_HARNESSES, POLICY_HARNESS_INSTALL,
 	POLICY_CHANNEL, POLICY_REMOTE_UPGRADE,
@@ -54,6 +56,11 @@ struct policy {
 	/* [devices] */
 	bool usb, l2, l2_raw;
 	struct keyfile_list usb_classes;
+	/* [attach]: with attach = yes, and local for operators of this device */
+	bool attach_input, attach_local;
+	uint32_t attach_sessions, attach_each;
+	int64_t attach_idle, attach_keep;	/* ms; 0 = for ever, not at all */
+	uint64_t attach_scrollback;	/* bytes */
 	/* [services], [harnesses] */
 	bool serve, ssh;
 	struct keyfile_list services, service_networks, service_sockets, harnesses;

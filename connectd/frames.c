@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "connectd/attach.h"
 #include "connectd/devframes.h"
 #include "connectd/session.h"
 #include "connectd/streams.h"
@@ -90,6 +91,10 @@ static const struct frame_rule rules[] = {
 	{ "signal", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, requests_signal },
 	{ "device_open", IN_UP | NEEDS_PAYLOAD, devframes_open },
 	{ "device_close", IN_UP | NEEDS_PAYLOAD, devframes_close },
+	{ "attach_open", IN_UP | NEEDS_HANDLE | NEEDS_PAYLOAD, attach_open_frame },
+	{ "attach_data", IN_UP | NEEDS_PAYLOAD, attach_data_frame },
+	{ "attach_resize", IN_UP | NEEDS_PAYLOAD, attach_resize_frame },
+	{ "attach_close", IN_UP | NEEDS_PAYLOAD, attach_close_frame },
 	{ "inventory_req", IN_UP, invframe_request },
 	{ "upgrade", IN_UP | NEEDS_PAYLOAD, upframes_request },
 	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "connectd/attach.h"
 #include "connectd/edgeward1.h"
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
@@ -54,6 +55,7 @@ session_free(struct session *s)
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
 	forward_done(s);
+	attach_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
@@ -288,6 +290,7 @@ on_down(void *ctx)
 	leases_work_down(s);
 	invframe_work_down(s);
 	forward_work_down(s);
+	attach_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }
@@ -367,6 +370,18 @@ on_l2_answer(uint32_t id, const struct l2_answer *a, int *fd, void *ctx)
 }
 
 static void
+on_attach_answer(uint32_t id, const struct attach_answer *a, int *fd, void *ctx)
+{
+	attach_answer_in(ctx, id, a, fd);
+}
+
+static void
+on_attach_end(const struct attach_end *e, void *ctx)
+{
+	attach_end_in(ctx, e);
+}
+
+static void
 on_device(const struct device_info *info, void *ctx)
 {
 	usbdev_info(ctx, info);
@@ -374,6 +389,7 @@ on_device(const struct device_info *info, void *ctx)
 
 static const struct workchan_listener listener = {
 	.device_answer = on_device_answer, .device = on_device, .l2_answer = on_l2_answer,
+	.attach_answer = on_attach_answer, .attach_end = on_attach_end,
 	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,

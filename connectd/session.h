@@ -87,6 +87,7 @@ struct netenv;
 struct eventlog;
 struct services;
 struct svc_stream;
+struct attach;
 
 struct session {
 	struct session_params p;
@@ -103,6 +104,8 @@ struct session {
 	struct forward *forwards;	/* forward.c */
 	struct svc_stream *svcs;	/* svcstream.c */
 	unsigned nsvcs;
+	struct attach *attaches;	/* attach.c */
+	unsigned nattaches;
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

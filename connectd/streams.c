@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "connectd/svcstream.h"
+#include "connectd/attach.h"
 #include "connectd/upframes.h"
 
 struct stream_row {
@@ -22,6 +23,7 @@ open_http(struct session *s, const struct cloop_frame *f, uint32_t channel)
 }
 
 static const struct stream_row rows[] = {
+	{ "attach", attach_stream },
 	{ "release", upframes_release },
 	{ "http", open_http },
 	{ NULL, NULL },
@@ -115,6 +117,8 @@ streams_writable(struct session *s)
 {
 	if (s->state == SESSION_UP)
 		mux_pump(&s->mux, MUX_ATTACH, MUX_L2);
+	if (s->state == SESSION_UP)
+		attach_writable(s);
 	logsend_writable(&s->logs);
 	/* A log that waits for room comes before a file. */
 	if (s->state == SESSION_UP && !s->logs.paused)

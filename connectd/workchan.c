@@ -260,6 +260,24 @@ workchan_device_close(struct workchan *wc, const struct device_ref *ref)
 	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_DEVICE_CLOSE, ref, sizeof(*ref))) : -EPIPE;
 }
 
+int
+workchan_attach(struct workchan *wc, const struct attach_open *open, int command, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_ATTACH, open, sizeof(*open), &command, command >= 0, ret_id)) : -EPIPE;
+}
+
+int
+workchan_attach_size(struct workchan *wc, const struct attach_size *size)
+{
+	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_ATTACH_SIZE, size, sizeof(*size))) : -EPIPE;
+}
+
+int
+workchan_attach_close(struct workchan *wc, const struct attach_ref *ref)
+{
+	return wc->up ? sent(wc, ipc_send(&wc->chan, WORK_EV_ATTACH_CLOSE, ref, sizeof(*ref))) : -EPIPE;
+}
+
 void
 workchan_pause(struct workchan *wc, bool paused)
 {

@@ -11,6 +11,7 @@
 #include "common/ipc.h"
 #include "common/loop.h"
 #include "common/monotime.h"
+#include "proto/ipc/attach.h"
 #include "proto/ipc/l2.h"
 #include "connectd/mirror.h"
 
@@ -36,6 +37,8 @@ struct workchan_listener {
 	void (*device_answer)(uint32_t id, const struct device_answer *a, int *fd, void *ctx);
 	void (*device)(const struct device_info *info, void *ctx);
 	void (*l2_answer)(uint32_t id, const struct l2_answer *a, int *fd, void *ctx);	/* the same with *fd */
+	void (*attach_answer)(uint32_t id, const struct attach_answer *a, int *fd, void *ctx);
+	void (*attach_end)(const struct attach_end *e, void *ctx);
 };
 
 struct workchan {
@@ -80,6 +83,9 @@ int workchan_disown(struct workchan *wc, const struct mirror_entry *e);
 int workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id);
 int workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id);
 int workchan_l2_close(struct workchan *wc, const struct l2_ref *ref);
+int workchan_attach(struct workchan *wc, const struct attach_open *open, int command, uint32_t *ret_id);	/* command: -1 = none */
+int workchan_attach_size(struct workchan *wc, const struct attach_size *size);
+int workchan_attach_close(struct workchan *wc, const struct attach_ref *ref);
 int workchan_device_close(struct workchan *wc, const struct device_ref *ref);
 int workchan_session(struct workchan *wc, bool up, enum work_dialect dialect);
 

@@ -319,6 +319,35 @@ on_device_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_attach_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct attach_answer a;
+	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+
+	take(wc, msg, &a, sizeof(a));
+	if (!attach_answer_ok(&a) || (a.refusal == WORK_OK) != (fd >= 0))
+		return -EBADMSG;
+	if (L(wc, attach_answer))
+		wc->listener->attach_answer(msg->hdr.id, &a, &fd, wc->listener_ctx);
+	return 0;
+}
+
+static int
+on_attach_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct attach_end e;
+
+	take(wc, msg, &e, sizeof(e));
+	if (!attach_end_ok(&e))
+		return -EBADMSG;
+	if (L(wc, attach_end))
+		wc->listener->attach_end(&e, wc->listener_ctx);
+	return 0;
+}
+
 #define FIXED(t, size, fn)	{ .type = (t), .states = IPC_ST_OPEN, .min = (size), .max = (size), .handler = (fn) }
 
 const struct ipc_rule workchan_rules[] = {
@@ -335,6 +364,9 @@ const struct ipc_rule workchan_rules[] = {
 	    .handler = on_l2_answer },
 	{ .type = WORK_ANS_DEVICE, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct device_answer),
 	    .max = sizeof(struct device_answer), .handler = on_device_answer },
+	{ .type = WORK_ANS_ATTACH, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct attach_answer),
+	    .max = sizeof(struct attach_answer), .handler = on_attach_answer },
+	FIXED(WORK_EV_ATTACH_END, sizeof(struct attach_end), on_attach_end),
 	FIXED(WORK_EV_SNAP_END, 0, on_snap_end),
 	{ .type = WORK_EV_RESULT, .states = IPC_ST_OPEN, .min = sizeof(struct work_result), .max = sizeof(struct work_result),
 	    .max_fds = 1, .handler = on_result },

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "edgectl/edgectl.h"
 #include "proto/ipc/ctl.h"
 #include "version.h"
@@ -40,6 +41,20 @@ on_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	c->status = msg->hdr.status;
 	c->len = msg->hdr.len;
 	memcpy(c->answer, msg->data, msg->hdr.len);
+	c->answer_fd = ipc_take_fd(msg, 0);
+	return 0;
+}
+
+static int
+on_attach_end(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *c = ctx;
+	struct attach_end e;
+
+	memcpy(&e, msg->data, sizeof(e));
+	if (!attach_end_ok(&e) || c->attach_end == NULL)
+		return -EPROTO;
+	c->attach_end(&e, c->ctx);
 	return 0;
 }
 
@@ -160,6 +175,9 @@ static const struct ipc_rule rules_workerd[] = {
 	ANSWER(CTL_ANS_POLICY, sizeof(struct ctl_policy)),
 	ANSWER(CTL_ANS_POLICY_TEST, sizeof(struct ctl_verdict)),
 	ANSWER(CTL_ANS_DEVICES, sizeof(struct device_offer)),
+	{ .type = CTL_ANS_ATTACH, .states = IPC_ST_OPEN, .max_fds = 1, .max = sizeof(struct attach_answer), .handler = on_answer },
+	{ .type = CTL_EV_ATTACH_END, .states = IPC_ST_OPEN, .min = sizeof(struct attach_end), .max = sizeof(struct attach_end),
+	  .handler = on_attach_end },
 	{ .type = CTL_EV_DEVICE, .states = IPC_ST_OPEN, .min = sizeof(struct device_info), .max = sizeof(struct device_info),
 	  .handler = on_device },
 	{ .type = CTL_EV_LINK, .states = IPC_ST_OPEN, .min = sizeof(struct l2_open), .max = sizeof(struct l2_open), .handler = on_link },
@@ -185,7 +203,8 @@ client_open(struct client *c, struct loop *loop, const char *rundir, enum ipc_ro
 	bool net = role == IPC_ROLE_CONNECTD;
 	int n, fd;
 
-	*c = (struct client){ .loop = loop, .rundir = rundir, .role = role, .name = net ? "connectd" : "workerd" };
+	*c = (struct client){ .loop = loop, .rundir = rundir, .role = role, .name = net ? "connectd" : "workerd",
+		.answer_fd = -1 };
 	c->conf = (struct ipc_conf){ .max_payload = IPC_MAX_CTL, .queue_max = QUEUE_MAX, .ctx = c, .ended = on_ended,
 		.rules = net ? rules_connectd : rules_workerd,
 		.nrules = net ? sizeof(rules_connectd) / sizeof(rules_connectd[0]) :
@@ -204,6 +223,8 @@ void
 client_close(struct client *c)
 {
 	ipc_chan_done(&c->chan);
+	cleanup_close(&c->answer_fd);
+	c->answer_fd = -1;
 }
 
 void

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/ipc.h"
+#include "proto/ipc/attach.h"
 #include "proto/ipc/device.h"
 #include "proto/ipc/l2.h"
 #include "proto/ipc/ctl.h"
@@ -32,6 +33,7 @@ struct client {
 	int status;			/* of its answer */
 	size_t len;
 	uint8_t answer[IPC_MAX_CTL];
+	int answer_fd;			/* that came with it, -1 = none; client_close() closes it */
 	/* May be NULL: a CTL_EV_WORKLOAD of the request under way. */
 	void (*workload)(const struct work_workload *w, void *ctx);
 	/* The same for a CTL_EV_POLICY_KEY; value is NUL-terminated. */
@@ -43,6 +45,8 @@ struct client {
 	void (*device)(const struct device_info *info, void *ctx);
 	/* The same for a CTL_EV_LINK. */
 	void (*link)(const struct l2_open *link, void *ctx);
+	/* Of CTL_EV_ATTACH_END, whenever it comes. */
+	void (*attach_end)(const struct attach_end *e, void *ctx);
 	void *ctx;
 	char socket[108];
 	const char *rundir;

@@ -34,6 +34,7 @@ int cmd_version(struct edgectl *ctl, int argc, char **argv);
 int cmd_workloads(struct edgectl *ctl, int argc, char **argv);
 int cmd_logs(struct edgectl *ctl, int argc, char **argv);
 int cmd_logs_verify(struct edgectl *ctl, const char *handle);	/* logs verify HANDLE */
+int cmd_attach(struct edgectl *ctl, int argc, char **argv);
 int cmd_signal(struct edgectl *ctl, int argc, char **argv);
 int cmd_drain(struct edgectl *ctl, int argc, char **argv);
 int cmd_undrain(struct edgectl *ctl, int argc, char **argv);

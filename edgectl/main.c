@@ -44,6 +44,10 @@ static const struct command {
 	    "1 mismatch, 3 not provable here (a part is with the hub already, the workload runs, or the digest was lost)." },
 	{ "signal", cmd_signal, "HANDLE INT|TERM|KILL", "send a signal to a workload",
 	    "KILL ends its whole tree of processes at once." },
+	{ "attach", cmd_attach, "HANDLE [--read-only] [-T] [-- COMMAND [ARGUMENT ...]]", "a process inside a workload, with this terminal",
+	    "A shell unless COMMAND is given, in the workload's directory, limits and sandbox; of its variables it has PATH and HOME.\n"
+	    "--read-only: it reads nothing. -T: without a terminal. At the beginning of a line ~. leaves, and what was started ends;\n"
+	    "~^Z suspends. policy.conf, [attach] decides; each session is an event. The exit code is the command's; 255: not known." },
 	{ "drain", cmd_drain, "", "take no new work",
 	    "What runs goes on. It holds until undrain, also over restarts." },
 	{ "undrain", cmd_undrain, "", "take work again", NULL },

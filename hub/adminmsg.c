@@ -4,6 +4,7 @@
 
 #include "hub/adminpipe.h"
 #include "hub/admin.h"
+#include "hub/adminattach.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
 #include "hub/adminl2.h"
@@ -241,4 +242,11 @@ admin_pipe_ok(const struct admin_pipe *req)
 {
 	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->purpose, sizeof(req->purpose)) &&
 	    svcroute_purpose(req->purpose) != SVC_PURPOSES;
+}
+
+bool
+admin_attach_ok(const struct admin_attach *req)
+{
+	return ipc_str_ok(req->handle, sizeof(req->handle)) && req->handle[0] != '\0' && ipc_text_ok(req->session, sizeof(req->session)) &&
+	    (req->flags & ~(ATTACH_TTY | ATTACH_INPUT | ATTACH_WATCH | ADMIN_ATTACH_OWN)) == 0;
 }

@@ -1,3 +1,4 @@
+#include "hub/adminattach.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
 #include "hub/cli.h"
@@ -96,6 +97,9 @@ static const struct ipc_rule rules[] = {
 	EVENT(ADMIN_EV_GAP, sizeof(struct admin_gap), sizeof(struct admin_gap)),
 	ANSWER(ADMIN_ANS_PIPE),
 	EVENT(ADMIN_EV_PIPE_END, sizeof(struct admin_text), sizeof(struct admin_text)),
+	ANSWER(ADMIN_ANS_ATTACH),
+	EVENT(ADMIN_EV_ATTACH_STATE, sizeof(struct admin_attach_state), sizeof(struct admin_attach_state)),
+	EVENT(ADMIN_EV_ATTACH_END, sizeof(struct admin_attach_end), sizeof(struct admin_attach_end)),
 	ANSWER(ADMIN_ANS_L2),
 	EVENT(ADMIN_EV_L2_END, sizeof(struct admin_text), sizeof(struct admin_text)),
 	EVENT(ADMIN_EV_END, sizeof(struct admin_run), sizeof(struct admin_run)),

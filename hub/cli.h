@@ -82,6 +82,8 @@ int cli_run(struct cli *cli, int argc, char *argv[]);
 int cli_proxy(struct cli *cli, int argc, char *argv[]);
 int cli_services(struct cli *cli, int argc, char *argv[]);
 int cli_ssh_proxy(struct cli *cli, int argc, char *argv[]);
+int cli_attach(struct cli *cli, int argc, char *argv[]);
+int cli_shell(struct cli *cli, int argc, char *argv[]);
 int cli_l2(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
 int cli_result(struct cli *cli, int argc, char *argv[]);

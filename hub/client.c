@@ -1,5 +1,7 @@
+#include "hub/adminattach.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
+#include "hub/attach.h"
 #include "hub/client.h"
 
 #include <errno.h>
@@ -50,6 +52,9 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
 	{ ADMIN_REQ_L2, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2), sizeof(struct admin_l2), client_l2 },
 	{ ADMIN_REQ_PIPE, IPC_ST_OPEN, 1, 1, sizeof(struct admin_pipe), sizeof(struct admin_pipe), client_pipe },
+	{ ADMIN_REQ_ATTACH, IPC_ST_OPEN, 1, 2, sizeof(struct admin_attach), sizeof(struct admin_attach), client_attach },
+	{ ADMIN_EV_ATTACH_SIZE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_attach_size), sizeof(struct admin_attach_size), client_attach_size },
+	{ ADMIN_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, 0, 0, client_attach_close },
 	{ ADMIN_REQ_UPGRADE, IPC_ST_OPEN, 0, 1, sizeof(struct admin_upgrade_req), sizeof(struct admin_upgrade_req), client_upgrade },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
@@ -83,6 +88,7 @@ client_free(struct client *client)
 
 	forward_client_gone(hub, client->serial);
 	pipe_client_gone(hub, client->serial);
+	attach_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);

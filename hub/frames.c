@@ -22,6 +22,7 @@ static const struct frame_row {
 	{ "stream_opened", FRAME_STREAM_OPENED, false },
 	{ "device_opened", FRAME_DEVICE_OPENED, false },
 	{ "device_close", FRAME_REPORT, false },	/* the RESET of its channel says the same */
+	{ "attach_close", FRAME_ATTACH_CLOSE, false },
 	{ "bye", FRAME_BYE, false },
 	{ "error", FRAME_ERROR, false },
 	{ "revoked", FRAME_REPORT, false },

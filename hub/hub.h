@@ -28,6 +28,7 @@ struct session;
 struct run;
 struct client;
 struct hub_forward;
+struct hub_attach;
 struct upsend;
 
 struct hub_counters {
@@ -39,6 +40,8 @@ struct hub_pipe;
 struct hub {
 	struct hub_pipe *pipes;		/* pipe.c */
 	unsigned npipes;
+	struct hub_attach *attaches;	/* attach.c */
+	unsigned nattaches;
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

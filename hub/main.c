@@ -49,6 +49,14 @@ static const char help[] =
     "      joins an interface of this machine (made when it is not there, and gone afterwards), or whatever listens at the\n"
     "      stream socket PATH, to an interface in the network of the run HANDLE, until Ctrl-C or the end of the run.\n"
     "      --address: of the run's interface, at most four. Without --for it waits for a start that names it.\n"
+    "  attach HANDLE [--read-only | --watch[=SESSION]] [-T] [-- COMMAND [ARGUMENT ...]]\n"
+    "      a process inside the run HANDLE, a shell unless COMMAND is given, with a terminal if this is one (-T: without).\n"
+    "      It has the run's directory, limits and sandbox, and of its variables PATH and HOME. --read-only: it reads nothing.\n"
+    "      --watch: looks on at the session somebody has open there. A lost link is waited for, and the session goes on.\n"
+    "      At the beginning of a line ~. leaves, and what was started ends; ~^Z suspends. The device must permit it\n"
+    "      (policy.conf, [work] attach). The exit code is the command's; 255: not known.\n"
+    "  shell DEVICE [--workdir DIR] [--timeout DURATION] [-- COMMAND [ARGUMENT ...]]\n"
+    "      the same in a run of its own, which ends with it.\n"
     "  logs HANDLE [-f] [--from N]  the log from offset N on; -f until the run ends\n"
     "  logs verify HANDLE\n"
     "      reads the stored log again, against the device's digest: verified, mismatch (code 1); or code 3: gap (bytes are\n"
@@ -124,7 +132,7 @@ static const struct command {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
 	{ "secret", cli_secret },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
-	{ "upgrade", cli_upgrade }, { "services", cli_services }, { "proxy", cli_proxy }, { "ssh-proxy", cli_ssh_proxy }, { "status", cli_status },
+	{ "attach", cli_attach }, { "shell", cli_shell }, { "upgrade", cli_upgrade }, { "services", cli_services }, { "proxy", cli_proxy }, { "ssh-proxy", cli_ssh_proxy }, { "status", cli_status },
 };
 
 static int

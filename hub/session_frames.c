@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "hub/attach.h"
 #include "hub/client.h"
 #include "hub/result.h"
 #include "hub/run.h"
@@ -238,6 +239,9 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_RESULT:
 		result_take(s, f);
+		return;
+	case FRAME_ATTACH_CLOSE:
+		attach_closed_by_device(s, f);
 		return;
 	case FRAME_BYE:
 		conn_close(s->conn, WSLAY_CODE_NORMAL_CLOSURE, "bye");

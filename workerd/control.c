@@ -269,6 +269,9 @@ static const struct ipc_rule rules[] = {
 	{ CTL_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ CTL_REQ_DRAIN, IPC_ST_OPEN, 0, 0, SIZE(ctl_drain), on_drain },
 	{ CTL_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, on_devices },
+	{ CTL_REQ_ATTACH, IPC_ST_OPEN, 0, 1, SIZE(attach_open), attach_on_open },
+	{ CTL_EV_ATTACH_SIZE, IPC_ST_OPEN, 0, 0, SIZE(attach_size), attach_on_size },
+	{ CTL_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(attach_ref), attach_on_close },
 	{ CTL_REQ_POLICY, IPC_ST_OPEN, 0, 0, 0, 0, ctlpolicy_show },
 	{ CTL_REQ_POLICY_TEST, IPC_ST_OPEN, 0, 1, 0, IPC_MAX_CTL, ctlpolicy_test },
 };
@@ -279,6 +282,7 @@ client_ended(struct ipc_chan *chan, int err, void *ctx)
 	struct control_client *c = client_of(chan);
 
 	ipc_chan_done(chan);
+	attach_client_gone(c->w, c);
 	c->used = false;
 	c->waiting.id = 0;
 }

@@ -226,6 +226,7 @@ finish(struct workload *wl)
 		wl->rec.h->grace_end = (wl->rec.h->flags & RECORD_F_DISOWNED) != 0 ?
 		    monotime_add_ms(monotime_now(), DISOWNED_KEEP_MS).ns : 0;
 	}
+	attach_workload_ended(wl);	/* its output is judged by the secrets */
 	leases_ended(wl);
 	vault_free(wl);
 	output_close(wl);

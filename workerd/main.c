@@ -276,6 +276,7 @@ main(int argc, char **argv)
 	sweep_done(&self);
 	privchan_done(&self);
 	workchan_done(&self);
+	attach_done(&self);
 	control_done(&self);
 	workloads_done(&self);
 	leases_done(&self);

@@ -32,11 +32,10 @@ by_name(const struct keyfile_list *list, const struct work_str *name)
 	return NULL;
 }
 
-static enum work_refusal
-check_program(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
+enum work_refusal
+permit_program(const struct policy *policy, struct work_str *program, char error[PERMIT_ERROR])
 {
 	const struct keyfile_list *list = &policy->programs;
-	struct work_str *program = &spec->argv[0];
 	char quoted[LOG_QUOTE_SIZE];
 	const char *item;
 
@@ -165,7 +164,7 @@ permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ER
 		policy_no_start(policy, error, PERMIT_ERROR);
 		return WORK_REFUSED_POLICY;
 	}
-	r = spec->contained ? WORK_OK : check_program(policy, spec, error);	/* of a container's the images are bounded: container.c */
+	r = spec->contained ? WORK_OK : permit_program(policy, &spec->argv[0], error);	/* of a container's the images are bounded: container.c */
 	if (r == WORK_OK)
 		r = check_environment(policy, spec, error);
 	if (r == WORK_OK)

@@ -16,4 +16,7 @@
  */
 enum work_refusal permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR]);
 
+/* One program, of a start or an attach, against [work] programs; replaced as above. */
+enum work_refusal permit_program(const struct policy *policy, struct work_str *program, char error[PERMIT_ERROR]);
+
 #endif

@@ -36,6 +36,10 @@ static const struct sandbox_rule work_rules[] = {
 	/* privhelper's named socket, again after its restart */
 	{ SCMP_SYS(socket), 3, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_SEQPACKET), SANDBOX_EQ(2, 0) } },
 	CALL(connect),
+	/* attach: the bytes of a session to connectd or an operator, its channel to the process that holds it, the size of its terminal */
+	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_EQ(2, 0) } },
+	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, SOL_SOCKET), SANDBOX_EQ(2, SO_SNDBUF) } },
+	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, TIOCSWINSZ) } },
 };
 
 int

@@ -132,6 +132,7 @@ compile(struct workload *wl)
 	redact_free(v->redact);
 	v->redact = fresh;
 	redact_again(&v->scan);
+	attach_secrets_changed(wl);
 	return 0;
 }
 

@@ -257,6 +257,9 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_DELIVERED, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_DISOWN, IPC_ST_OPEN, 0, 0, SIZE(work_ref), on_delivered },
 	{ WORK_EV_SESSION, IPC_ST_OPEN, 0, 0, SIZE(work_session), on_session },
+	{ WORK_REQ_ATTACH, IPC_ST_OPEN, 0, 1, SIZE(attach_open), attach_on_open },
+	{ WORK_EV_ATTACH_SIZE, IPC_ST_OPEN, 0, 0, SIZE(attach_size), attach_on_size },
+	{ WORK_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(attach_ref), attach_on_close },
 	{ WORK_REQ_L2, IPC_ST_OPEN, 0, 0, SIZE(l2_open), l2_on_open },
 	{ WORK_EV_L2_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(l2_ref), l2_on_close },
 	{ WORK_REQ_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(device_open), devices_on_open },
@@ -272,6 +275,7 @@ drop(struct workerd *w)
 	w->pair = 0;
 	devices_work_down(w);
 	l2_work_down(w);
+	attach_work_down(w);
 	output_session(w, false);
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)

@@ -15,6 +15,7 @@
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
 #include "workerd/container.h"
+#include "workerd/attach.h"
 #include "workerd/devices.h"
 #include "workerd/ids.h"
 #include "workerd/inventory.h"
@@ -100,6 +101,7 @@ struct workerd {
 	struct devices devices;
 	struct l2 l2;
 	struct containers containers;
+	struct attaches attaches;
 
 	/* control.c */
 	struct loop_io control;

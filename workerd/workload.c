@@ -117,6 +117,7 @@ workload_free(struct workload *wl)
 	output_close(wl);
 	spool_free(wl->spool);
 	ipc_chan_done(&wl->init);
+	attach_workload_ended(wl);
 	leases_ended(wl);
 	vault_free(wl);
 	record_free(&w->spares, &wl->rec);

@@ -131,6 +131,14 @@ mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window)
 		mux_want(c);
 }
 
+void
+mux_rx_start(struct mux_chan *c, uint64_t from)
+{
+	c->kept_off = c->kept_len = 0;
+	c->rx_next = from;
+	c->rx_limit = from > UINT64_MAX - c->window ? UINT64_MAX : from + c->window;
+}
+
 /* ---- ends ---- */
 
 static void

@@ -119,6 +119,9 @@ int mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_ki
 /* The peer's answer named what it wants: before anything was sent. */
 void mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window);
 
+/* The same for what comes, where our own answer names the first byte: before the peer was told. What was kept is dropped. */
+void mux_rx_start(struct mux_chan *c, uint64_t from);
+
 struct mux_chan *mux_find(struct mux *m, uint32_t id);
 
 /* A frame of the peer for a channel that is no log. */

@@ -1,5 +1,5 @@
-/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), handover.c (its own upgrade), workinit.c, confine.c, view.c and
- * filter.c (in the child). */
+/* The launcher's parts: main.c (start-up, workerd), held.c (workloads and their cgroups), handover.c (its own upgrade), workinit.c, attached.c, confine.c,
+ * view.c and filter.c (in the child). */
 #ifndef EDGEWARD_LAUNCHER_H
 #define EDGEWARD_LAUNCHER_H
 
@@ -10,6 +10,7 @@
 
 #include "common/ipc.h"
 #include "common/notify.h"
+#include "proto/ipc/attach.h"
 #include "proto/ipc/launch.h"
 #include "workerd/launcher/confine.h"
 
@@ -91,6 +92,14 @@ struct workinit_fds {
 };
 /* initlink.c: a record of workerd about interfaces; netns is -1 where it may get none. */
 void initlink_asked(const struct ipc_hdr *hdr, const void *payload, size_t len, int netns);
+/* attached.c: in a copy of workinit. What it needs to know of the workload; env is the payload's, NULL-terminated. */
+struct attached {
+	const struct view *view;
+	const char *show;
+	uint32_t parts;			/* LAUNCH_PART_* */
+	char *const *env;
+};
+_Noreturn void attached_run(const struct attached *who, const struct init_attach *req, int session, int command);
 pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 
 #endif

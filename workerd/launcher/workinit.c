@@ -207,29 +207,48 @@ spawn(void)
 	return pid;
 }
 
-/* What workerd says, with the descriptor of a secret. */
+/* What workerd says, with the descriptor of a secret, or the two of an attach. */
 struct said {
 	struct ipc_hdr hdr;
 	union {
 		struct init_signal sig;
 		struct init_secret secret;
 		struct l2_addresses addresses;
+		struct init_attach attach;
 	};
 };
 
 static ssize_t
-listen_to(struct said *m, int *ret_fd, int flags)
+listen_to(struct said *m, int ret_fds[2])
 {
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
 	struct iovec iov = { m, sizeof(*m) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(FD_INIT, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
+	ssize_t n = recvmsg(FD_INIT, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 
-	*ret_fd = -1;
+	ret_fds[0] = ret_fds[1] = -1;
 	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len >= CMSG_LEN(sizeof(int)))
-		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+		memcpy(ret_fds, CMSG_DATA(c), c->cmsg_len >= CMSG_LEN(2 * sizeof(int)) ? 2 * sizeof(int) : sizeof(int));
 	return n;
+}
+
+static void
+drop_fds(const int fds[2])
+{
+	for (unsigned i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* A copy of this process holds the session from here on; if there can be none, workerd sees its channel end. */
+static void
+attach(const struct said *m, const int fds[2])
+{
+	const struct attached who = { &job.l->confine.view, job.s->show, job.who.parts, lists[1] };
+
+	if (fds[1] >= 0 && init_attach_ok(&m->attach) && fork() == 0)
+		attached_run(&who, &m->attach, fds[1], fds[0]);
 }
 
 static void
@@ -260,17 +279,18 @@ static void
 hear(pid_t pid)
 {
 	struct said m;
-	int fd;
-	ssize_t n = listen_to(&m, &fd, 0);
+	int fds[2];
+	ssize_t n = listen_to(&m, fds);
 
 	if (n == (ssize_t)(sizeof(m.hdr) + sizeof(m.sig)) && m.hdr.type == INIT_EV_SIGNAL && m.hdr.version == IPC_VERSION)
 		kill(pid, m.sig.signo);
 	else if (is_secret(&m, n))
-		do_secret(&m, fd);
+		do_secret(&m, fds[0]);
+	else if (n == (ssize_t)(sizeof(m.hdr) + sizeof(m.attach)) && m.hdr.type == INIT_REQ_ATTACH && m.hdr.version == IPC_VERSION)
+		attach(&m, fds);
 	else if (n >= (ssize_t)sizeof(m.hdr) && m.hdr.version == IPC_VERSION)
 		initlink_asked(&m.hdr, &m.addresses, (size_t)n - sizeof(m.hdr), own_net);
-	if (fd >= 0)
-		close(fd);
+	drop_fds(fds);
 	if (n != 0)
 		return;
 	if (write(FD_KILL, "1", 1) != 1)	/* no cgroup: the payload dies with us */
@@ -284,7 +304,7 @@ hear(pid_t pid)
 static int
 place_secrets(const struct work_spec *spec)
 {
-	int base = open(LAUNCH_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r, fd;
+	int base = open(LAUNCH_SECRETS, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r, fds[2];
 	char head[sizeof(struct ipc_hdr)];
 	struct ipc_hdr hdr;
 	struct said m;
@@ -297,10 +317,9 @@ place_secrets(const struct work_spec *spec)
 		memcpy(&hdr, head, sizeof(hdr));
 		if (hdr.type != INIT_REQ_SECRET)
 			break;
-		if (is_secret(&m, listen_to(&m, &fd, 0)))
-			do_secret(&m, fd);
-		if (fd >= 0)
-			close(fd);
+		if (is_secret(&m, listen_to(&m, fds)))
+			do_secret(&m, fds[0]);
+		drop_fds(fds);
 	}
 	return r;
 }

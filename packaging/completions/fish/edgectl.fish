@@ -5,7 +5,7 @@ function __edgectl_handles
 end
 
 function __edgectl_first
-	not __fish_seen_subcommand_from status workloads top events metrics logs signal drain undrain devices policy reconnect enroll upgrade probe audit doctor support version help
+	not __fish_seen_subcommand_from status workloads top events metrics logs signal attach drain undrain devices policy reconnect enroll upgrade probe audit doctor support version help
 end
 
 complete -c edgectl -f
@@ -20,6 +20,7 @@ complete -c edgectl -n __edgectl_first -a events -d 'what happened here'
 complete -c edgectl -n __edgectl_first -a metrics -d 'figures as OpenMetrics text'
 complete -c edgectl -n __edgectl_first -a logs -d 'output of a workload'
 complete -c edgectl -n __edgectl_first -a signal -d 'send a signal to a workload'
+complete -c edgectl -n __edgectl_first -a attach -d 'a process inside a workload, with this terminal'
 complete -c edgectl -n __edgectl_first -a drain -d 'take no new work'
 complete -c edgectl -n __edgectl_first -a undrain -d 'take work again'
 complete -c edgectl -n __edgectl_first -a devices -d 'forwarded devices and who leases them'
@@ -42,6 +43,9 @@ complete -c edgectl -n '__fish_seen_subcommand_from logs' -a '(__edgectl_handles
 complete -c edgectl -n '__fish_seen_subcommand_from logs' -a verify -d 'its digest'
 complete -c edgectl -n '__fish_seen_subcommand_from logs' -s f -d follow
 complete -c edgectl -n '__fish_seen_subcommand_from logs' -l from -x -d offset
+complete -c edgectl -n '__fish_seen_subcommand_from attach' -l read-only -d 'it reads nothing'
+complete -c edgectl -n '__fish_seen_subcommand_from attach' -s T -d 'without a terminal'
+complete -c edgectl -n '__fish_seen_subcommand_from attach' -a '(__edgectl_handles)'
 complete -c edgectl -n '__fish_seen_subcommand_from signal' -a '(__edgectl_handles) INT TERM KILL'
 complete -c edgectl -n '__fish_seen_subcommand_from policy' -a test -d 'would this start be taken'
 complete -c edgectl -n '__fish_seen_subcommand_from policy' -a usb-classes -d 'USB classes that are let in'
@@ -66,4 +70,4 @@ complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s p -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s s -r -a '(__fish_complete_directories)'
 complete -c edgectl -n '__fish_seen_subcommand_from doctor' -s P -r -F
 complete -c edgectl -n '__fish_seen_subcommand_from support' -a bundle -F
-complete -c edgectl -n '__fish_seen_subcommand_from help' -a 'status workloads top events metrics logs signal drain undrain devices policy reconnect enroll upgrade probe audit doctor support version'
+complete -c edgectl -n '__fish_seen_subcommand_from help' -a 'status workloads top events metrics logs signal attach drain undrain devices policy reconnect enroll upgrade probe audit doctor support version'

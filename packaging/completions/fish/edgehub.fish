@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal usb l2 services proxy ssh-proxy upgrade revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret result signal attach shell usb l2 services proxy ssh-proxy upgrade revoke status
 end
 
 function __edgehub_devices
@@ -21,6 +21,8 @@ complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
 complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
 complete -c edgehub -n __edgehub_first -a result -d 'what a run brought back'
 complete -c edgehub -n __edgehub_first -a signal -d 'send a signal to a run'
+complete -c edgehub -n __edgehub_first -a attach -d 'a process inside a run, with this terminal'
+complete -c edgehub -n __edgehub_first -a shell -d 'the same in a run of its own'
 complete -c edgehub -n __edgehub_first -a l2 -d 'join an Ethernet segment to a run'
 complete -c edgehub -n '__fish_seen_subcommand_from l2' -a 'forward (__edgehub_devices)'
 complete -c edgehub -n __edgehub_first -a usb -d 'lend a USB device to a run'
@@ -33,6 +35,11 @@ complete -c edgehub -n __edgehub_first -a status -d 'the server itself'
 complete -c edgehub -n '__fish_seen_subcommand_from token' -a 'create list revoke'
 complete -c edgehub -n '__fish_seen_subcommand_from run runs revoke' -a '(__edgehub_devices)'
 complete -c edgehub -n '__fish_seen_subcommand_from logs' -s f -d follow
+complete -c edgehub -n '__fish_seen_subcommand_from attach' -l read-only -d 'it reads nothing'
+complete -c edgehub -n '__fish_seen_subcommand_from attach' -l watch -d 'look on at a session'
+complete -c edgehub -n '__fish_seen_subcommand_from attach' -s T -d 'without a terminal'
+complete -c edgehub -n '__fish_seen_subcommand_from shell' -l workdir -r -d 'work directory'
+complete -c edgehub -n '__fish_seen_subcommand_from shell' -l timeout -r -d 'its longest time'
 complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
 complete -c edgehub -n '__fish_seen_subcommand_from secret' -a 'revoke refresh' -l kill
 complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edgehub_devices)'

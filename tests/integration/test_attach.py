@@ -1,0 +1,390 @@
+"""Attach: a process inside a workload that runs, through edgehub, connectd, workerd and workinit (faults of terminals: B12, B17, B18, B37, B59, B67).
+
+Where the kinds could occur: workerd/attach.c and attachio.c (sessions, rings, limits), workerd/launcher/attached.c (the process and its tree),
+connectd/attach.c (streams and frames), hub/attach.c (resume), common/term.c (the operator's terminal).
+"""
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+
+from lib import proc
+from lib.agent import exe
+from lib.livehub import LiveHub
+from lib.proc import wait_for
+
+D = "edge-test"
+POLICY = {"work": {"attach": "yes"}}
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def ehub():
+    h = LiveHub().start()
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def make(agent, ehub):
+    def factory(policy=None):
+        a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=POLICY if policy is None else policy)
+        a.conf["hub"]["ca-file"] = ehub.ca_file.file
+        a.write_conf()
+        a.start()
+        ehub.connected()
+        return a
+    return factory
+
+
+@pytest.fixture
+def dev(make):
+    return make()
+
+
+def start(ehub, *argv, options=()):
+    h = ehub.call("run", D, "--detach", *options, "--", *(argv or ("sleep", "600")))
+    assert h.returncode == 0, h
+    return h.stdout.decode().strip()
+
+
+def attach(ehub, handle, *argv, options=(), **kw):
+    """Without a terminal: pipes. Tried again while the run is starting."""
+    for _ in range(100):
+        r = ehub.call("attach", handle, *options, "--", *argv, **kw)
+        if b"does not run yet" not in r.stderr:
+            return r
+        time.sleep(0.1)
+    raise AssertionError(r)
+
+
+class Terminal:
+    """edgehub attach, or anything else, in a terminal of its own."""
+
+    def __init__(self, argv, rows=24, cols=80, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+            os.execvpe(argv[0], argv, {**os.environ, "TERM": "xterm", "ASAN_OPTIONS": "detect_leaks=0", **(env or {})})
+        self.seen = b""
+        self.status = None
+
+    def send(self, text):
+        os.write(self.fd, text if isinstance(text, bytes) else text.encode())
+
+    def read(self, seconds=0.1):
+        r, _, _ = select.select([self.fd], [], [], seconds)
+        if not r:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.seen += data
+        return bool(data)
+
+    def expect(self, pattern, seconds=20):
+        limit = time.monotonic() + seconds
+        pattern = pattern if isinstance(pattern, bytes) else pattern.encode()
+        while True:
+            m = re.search(pattern, self.seen)
+            if m:
+                self.seen = self.seen[m.end():]
+                return m
+            assert time.monotonic() < limit, f"{pattern} is not in {self.seen[-2000:]}"
+            self.read()
+
+    def size(self, rows, cols):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def wait(self, seconds=20):
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit:
+            self.read(0.05)
+            pid, st = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(st)
+                while self.read(0.05):
+                    pass
+                return self.status
+        raise AssertionError(f"still there: {self.seen[-2000:]}")
+
+    def end(self):
+        if self.status is None:
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+            except OSError:
+                pass
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminal(ehub):
+    made = []
+
+    def factory(*args, **kw):
+        t = Terminal([exe("edgehub"), "-d", ehub.data, *args], **kw)
+        made.append(t)
+        return t
+    yield factory
+    for t in made:
+        t.end()
+
+
+def session_processes():
+    """The holders of sessions on this machine, by name."""
+    return [p for p in proc.pids() if (st := proc.stat(p)) and st[0] == "attach" and st[1] != "Z"]
+
+
+def events(dev, kind=None):
+    return [e for e in dev.ctl("events").json["events"] if kind is None or e["event"] == kind]
+
+
+def test_pipes_carry_both_streams_and_the_exit_code(dev, ehub):
+    h = start(ehub)
+    r = attach(ehub, h, "sh", "-c", "echo out; echo err >&2; pwd; exit 7")
+    assert r.returncode == 7, r
+    out = r.stdout.decode()
+    assert "out\n" in out and "err\n" in out and "/work\n" in out
+    # A command that fills its errors before it says anything does not wait for ever (cloop.md 15.10).
+    r = attach(ehub, h, "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' e >&2; echo done; head -c 300000 /dev/zero | tr '\\0' o; exit 3")
+    assert r.returncode == 3 and r.stdout.count(b"e") >= 300000 and r.stdout.count(b"o") >= 300000
+    r = attach(ehub, h, "sh", "-c", "kill -9 $$")
+    assert r.returncode == 137
+    r = attach(ehub, h, "/no/such/program")
+    assert r.returncode == 255 and b"cannot run the command: No such file" in r.stderr
+
+
+def test_it_is_inside_and_b59_has_nothing_it_was_not_given(dev, ehub):
+    """Namespaces, cgroup, ids, filter, capabilities and limits are those of the workload's own program; descriptors and variables are a fixed set."""
+    look = ("for n in user mnt pid ipc uts net cgroup; do readlink /proc/self/ns/$n; done; cat /proc/self/cgroup; id; umask; ulimit -a; "
+            "grep -E '^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Cap|SigBlk|SigIgn)' /proc/self/status; ls /dev; ls /proc | grep -c '^[0-9]*$' >/dev/null; "
+            "cat /proc/self/oom_score_adj; ")
+    h = start(ehub, "sh", "-c", look + "echo ready; exec sleep 600", options=("--env", "HOME=/tmp", "--env", "SECRET=no", "--env", "PATH=/usr/bin:/bin"))
+    own = wait_for(lambda: (o := ehub.call("logs", h).stdout.decode()) and "ready" in o and o, 20, "the workload has looked")
+    r = attach(ehub, h, "sh", "-c", look + "echo ready")
+    assert r.stdout.decode() == own
+    r = attach(ehub, h, "sh", "-c", "ls -l /proc/self/fd | wc -l; env | sort | grep -v ^_=")
+    lines = r.stdout.decode().split("\n")
+    assert int(lines[0]) == 5, "a head, 0, 1, 2 and the directory itself"
+    names = sorted(x.split("=")[0] for x in lines[1:] if x)
+    assert [n for n in names if n not in ("OLDPWD", "SHLVL")] == ["HOME", "PATH", "PWD", "TERM"]
+    assert "HOME=/tmp" in lines and "PATH=/usr/bin:/bin" in lines
+    # The payload is there, and pid 1 cannot be looked into.
+    r = attach(ehub, h, "sh", "-c", "cat /proc/1/environ; ls -l /proc/1/fd; mount -t tmpfs x /tmp; unshare -U true; echo end")
+    assert b"end" in r.stdout and r.stdout.count(b"ermitted") + r.stdout.count(b"denied") >= 3, r
+
+
+def test_a_terminal(dev, ehub, terminal):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh", rows=24, cols=80)
+    t.send("stty size; tty; echo $TERM; ls -l /proc/self/fd/0 | sed 's/.*->//'\r")
+    t.expect("24 80")
+    t.expect("/dev/pts/[0-9]+")
+    t.expect("xterm")
+    t.size(50, 250)
+    t.send("sleep 0.3; stty size\r")
+    t.expect("50 250")
+    t.send("cat >/dev/null; echo cat ended with $?\r")
+    t.send(b"\x03")
+    t.expect("\\^C")
+    t.send("sleep 100\r")
+    time.sleep(0.3)
+    t.send(b"\x1a")
+    t.send("jobs; echo listed\r")
+    t.expect("listed")
+    t.send("~~~ is no command; exit 9\r")
+    t.send("exit 9\r")
+    assert t.wait() in (9, 137), t.seen
+    end = events(dev, "attach-end")[-1]
+    assert "command exited" in end["text"] and end["subject"] == h
+
+
+def test_leaving_ends_what_was_started(dev, ehub, terminal):
+    """Background jobs, those of another session and those that ignore SIGHUP included; the workload itself goes on."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("setsid nohup sleep 4321 >/dev/null 2>&1 & (trap '' HUP TERM; sleep 4322) & (setsid sh -c 'sleep 4323 & sleep 4324' &) ; echo o''k\r")
+    t.expect("ok")
+    mine = lambda: [p for p in proc.pids() if any(a.startswith("432") for a in (proc.alive(p) and proc.cmdline(p) or []))]     # noqa: E731
+    wait_for(lambda: len(mine()) >= 4, 10, "the jobs run")
+    t.send("\r~.")
+    assert t.wait() == 255
+    wait_for(lambda: not mine(), 10, lambda: f"they are gone: {[proc.cmdline(p) for p in mine()]}")
+    wait_for(lambda: not session_processes(), 10, "no holder is left")
+    assert attach(ehub, h, "echo", "there").stdout == b"there\n"
+    assert any("closed by the operator" in e["text"] for e in events(dev, "attach-end"))
+
+
+def test_read_only_reads_nothing(dev, ehub, terminal):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    r = attach(ehub, h, "sh", "-c", "readlink /proc/self/fd/0; cat; tty; echo end", options=("--read-only",))
+    assert b"/dev/null" in r.stdout and b"not a tty" in r.stdout and r.stdout.endswith(b"end\n")
+    assert "read-only" in events(dev, "attach")[-1]["text"]
+
+
+@pytest.mark.parametrize("policy, args, text", [
+    ({"work": {"attach": "no"}}, (), "policy.conf:2: attach = no"), ({}, (), "policy.conf (default): attach = no"),
+    ({"work": {"attach": "yes"}, "attach": {"input": "no"}}, (), "attach input = no"),
+    ({"work": {"attach": "yes", "programs": "/usr/bin/sleep /usr/bin/true"}}, (), ": programs"),
+])
+def test_refused_by_policy(make, ehub, policy, args, text):
+    make(policy)
+    h = start(ehub)
+    r = attach(ehub, h, "sh", "-c", "true", options=args)
+    assert r.returncode == 255 and text in r.stderr.decode(), r
+
+
+def test_limits(make, ehub, terminal):
+    dev = make({"work": {"attach": "yes"}, "attach": {"sessions": "3", "sessions-per-workload": "2"}})
+    a, b = start(ehub), start(ehub)
+    attach(ehub, a, "true")
+    attach(ehub, b, "true")
+    ts = [terminal("attach", a, "--", "sh") for _ in range(2)]
+    for t in ts:
+        t.send("echo he''re\r")
+        t.expect("here")
+    r = attach(ehub, a, "true")
+    assert r.returncode == 255 and b"sessions-per-workload = 2" in r.stderr
+    t = terminal("attach", b, "--", "sh")
+    t.send("echo he''re\r")
+    t.expect("here")
+    r = attach(ehub, b, "true")
+    assert r.returncode == 255 and b"attach sessions = 3" in r.stderr
+    assert len(events(dev, "attach-refused")) == 2
+    t.send("exit\r")
+    assert t.wait() == 0
+    assert attach(ehub, b, "true").returncode == 0
+
+
+def test_the_end_of_the_workload_ends_it(dev, ehub, terminal):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("echo he''re\r")
+    t.expect("here")
+    assert ehub.call("signal", h, "KILL").returncode == 0
+    assert t.wait() == 255
+    assert b"workload has ended" in t.seen
+    r = ehub.call("attach", h, "--", "true")
+    assert r.returncode == 255 and b"unknown_handle" in r.stderr
+
+
+def test_no_such_run(dev, ehub):
+    r = ehub.call("attach", "nobody", "--", "true")
+    assert r.returncode == 255 and b"no run nobody" in r.stderr
+
+
+def test_a_lost_link_goes_on_in_the_same_shell(dev, ehub, terminal):
+    """Not a byte is lost or comes twice, either way: connectd is killed while the shell prints and the operator types."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("stty -echo; x=kept; echo go; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; [ $((i % 500)) = 0 ] && sleep 0.2; done; echo all; read a; echo got $a\r")
+    t.expect("line 700\r")
+    dev.kill9("connectd")
+    t.send("typed meanwhile\r")
+    t.expect("all", 60)
+    t.expect("got typed meanwhile")
+    t.send("echo $x; exit 4\r")
+    t.expect("kept")
+    assert t.wait() == 4
+    assert [e["event"] for e in events(dev) if e["event"].startswith("attach")][-3:] == ["attach", "attach-resume", "attach-end"]
+
+
+def test_every_byte_once_over_a_cut(dev, ehub):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    p = subprocess.Popen(ehub.argv("attach", h, "--", "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo $i; [ $((i % 2000)) = 0 ] && sleep 0.1; done"),
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out = os.read(p.stdout.fileno(), 65536)
+    dev.kill9("connectd")
+    rest, err = p.communicate(timeout=60)
+    assert p.returncode == 0, err
+    assert (out + rest).decode() == "".join(f"{i}\n" for i in range(1, 20001)), err
+
+
+def test_somebody_looks_on(dev, ehub, terminal):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("echo be''fore\r")
+    t.expect("before")
+    w = terminal("attach", h, "--watch")
+    w.expect("before")
+    w.send("echo from the watcher\r")
+    t.send("echo af''ter\r")
+    t.expect("after")
+    w.expect("after")
+    assert b"from the watcher" not in t.seen + w.seen
+    w.send("~.")
+    assert w.wait() == 0
+    w = terminal("attach", h, "--watch")
+    w.expect("after")
+    t.send("exit 6\r")
+    assert t.wait() == 6
+    assert w.wait() in (0, 6)
+
+
+def test_workerd_killed_ends_it_and_nothing_stays(dev, ehub, terminal):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("sleep 4325 & echo he''re\r")
+    t.expect("here")
+    old = dev.pid("workerd")
+    dev.kill9("workerd")
+    dev.restarted("workerd", old)
+    assert t.wait(30) == 255
+    wait_for(lambda: not session_processes(), 10, "no holder is left")
+    wait_for(lambda: not [p for p in proc.pids() if proc.alive(p) and "4325" in proc.cmdline(p)], 10, "the job is gone")
+    assert attach(ehub, h, "echo", "again").stdout == b"again\n"
+
+
+def test_secrets_do_not_leave(dev, ehub, terminal, tmp_path):
+    """Also in pieces, in pipes and on a terminal, and in the device's own record."""
+    value = "s3cr3t-v4lue-of-the-test"
+    f = tmp_path / "v"
+    f.write_text(value)
+    h = start(ehub, "sh", "-c", "sleep 600", options=("--secret-file", f"key=@{f}"))
+    attach(ehub, h, "true")
+    inside = "cat /run/*/*/key || find / -name key -path '*lease*' -exec cat {} + 2>/dev/null; echo; "
+    r = attach(ehub, h, "sh", "-c", inside + f"for c in {' '.join(value)}; do printf %s $c; sleep 0.02; done; echo {value}x; echo $1", "sh", value)
+    assert value.encode() not in r.stdout and r.stdout.count(b"[redacted]") >= 3, r
+    t = terminal("attach", h, "--", "sh")
+    t.send(f"echo {value} {value[:9]}''{value[9:]}; echo e''nd\r")
+    t.expect("end")
+    assert value not in str(events(dev))
+    t.send("exit\r")
+    assert t.wait() == 0 and value.encode() not in t.seen
+
+
+def test_idle_ends_it(make, ehub, terminal):
+    dev = make({"work": {"attach": "yes"}, "attach": {"idle": "2s"}})
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    assert t.wait(30) == 255 or t.status in (129, 137)
+    assert "idle for too long" in events(dev, "attach-end")[-1]["text"]
+
+
+def test_shell_is_a_run_of_its_own(dev, ehub, terminal):
+    t = terminal("shell", D)
+    t.send("echo in''side; stty size; exit 5\r")
+    t.expect("inside")
+    t.expect("24 80")
+    assert t.wait() == 5
+    wait_for(lambda: not dev.ctl("workloads").json["workloads"] or all(w["state"] == "ended" for w in dev.ctl("workloads").json["workloads"]), 20,
+             "the run has ended with it")
