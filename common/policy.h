@@ -17,7 +17,7 @@
 
 /* In the order of the table in policy.c, and of policy.conf(5). */
 enum policy_key {
-	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_SANDBOX_LEVEL, POLICY_ATTACH, POLICY_NESTED_USERNS,
+	POLICY_START, POLICY_PROGRAMS, POLICY_USERS, POLICY_NETWORK, POLICY_SANDBOX_LEVEL, POLICY_ATTACH, POLICY_FILES, POLICY_NESTED_USERNS,
 	POLICY_MEMORY, POLICY_MEMORY_DEFAULT, POLICY_PIDS, POLICY_PIDS_DEFAULT, POLICY_CPU, POLICY_CPU_DEFAULT, POLICY_IO_RATE,
 	POLICY_TIMEOUT, POLICY_TIMEOUT_DEFAULT, POLICY_OUTPUT, POLICY_SLOTS, POLICY_ENVIRONMENT,
 	POLICY_NET_PUBLIC, POLICY_NET_ALLOW, POLICY_NET_DENY, POLICY_NET_PORTS, POLICY_NET_RESOLVERS,
@@ -32,6 +32,7 @@ enum policy_key {
 };
 
 enum policy_network { POLICY_NETWORK_NONE, POLICY_NETWORK_FILTERED, POLICY_NETWORK_HOST };	/* each allows more */
+enum policy_files { POLICY_FILES_NO, POLICY_FILES_READ, POLICY_FILES_WRITE };	/* each allows more */
 enum policy_sandbox { POLICY_SANDBOX_NAMESPACES, POLICY_SANDBOX_UID };
 enum policy_service_rule { POLICY_SERVICE_ENFORCE, POLICY_SERVICE_WARN, POLICY_SERVICE_ANY };	/* of targets that are not listed */
 enum policy_channel { POLICY_CHANNEL_STABLE, POLICY_CHANNEL_EDGE };
@@ -44,6 +45,7 @@ struct policy {
 	struct keyfile_list programs, users;
 	enum policy_network network;	/* the most a start may have, and what one that asks for nothing gets */
 	enum policy_sandbox sandbox_level;
+	enum policy_files files;
 	/* [limits]; 0 = none. A default of 0 is the ceiling. */
 	uint64_t memory, memory_default, output, environment;	/* bytes */
 	uint64_t io_rate;		/* bytes a second, each way */

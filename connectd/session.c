@@ -11,6 +11,7 @@
 #include "connectd/edgeward1.h"
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
+#include "connectd/filestream.h"
 #include "connectd/l2dev.h"
 #include "proto/hub/limits.h"
 
@@ -56,6 +57,7 @@ session_free(struct session *s)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
 	forward_done(s);
 	attach_done(s);
+	filestream_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);
@@ -291,6 +293,7 @@ on_down(void *ctx)
 	invframe_work_down(s);
 	forward_work_down(s);
 	attach_work_down(s);
+	filestream_work_down(s);
 	if (s->state == SESSION_SYNCING)
 		welcome_send_hello(s);
 }
@@ -382,6 +385,12 @@ on_attach_end(const struct attach_end *e, void *ctx)
 }
 
 static void
+on_file_answer(uint32_t id, const struct file_answer *a, int *fd, void *ctx)
+{
+	filestream_answer(ctx, id, a, fd);
+}
+
+static void
 on_device(const struct device_info *info, void *ctx)
 {
 	usbdev_info(ctx, info);
@@ -390,6 +399,7 @@ on_device(const struct device_info *info, void *ctx)
 static const struct workchan_listener listener = {
 	.device_answer = on_device_answer, .device = on_device, .l2_answer = on_l2_answer,
 	.attach_answer = on_attach_answer, .attach_end = on_attach_end,
+	.file_answer = on_file_answer,
 	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,

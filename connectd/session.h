@@ -88,6 +88,7 @@ struct eventlog;
 struct services;
 struct svc_stream;
 struct attach;
+struct filestream;
 
 struct session {
 	struct session_params p;
@@ -106,6 +107,7 @@ struct session {
 	unsigned nsvcs;
 	struct attach *attaches;	/* attach.c */
 	unsigned nattaches;
+	struct filestream *files;	/* filestream.c */
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */

@@ -5,6 +5,7 @@
 
 #include "connectd/svcstream.h"
 #include "connectd/attach.h"
+#include "connectd/filestream.h"
 #include "connectd/upframes.h"
 
 struct stream_row {
@@ -24,6 +25,7 @@ open_http(struct session *s, const struct cloop_frame *f, uint32_t channel)
 
 static const struct stream_row rows[] = {
 	{ "attach", attach_stream },
+	{ "file", filestream_open },
 	{ "release", upframes_release },
 	{ "http", open_http },
 	{ NULL, NULL },

@@ -243,6 +243,12 @@ workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *r
 }
 
 int
+workchan_file(struct workchan *wc, const struct file_open *open, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_FILE, open, sizeof(*open), NULL, 0, ret_id)) : -EPIPE;
+}
+
+int
 workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id)
 {
 	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_L2, open, sizeof(*open), NULL, 0, ret_id)) : -EPIPE;

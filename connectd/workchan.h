@@ -12,6 +12,7 @@
 #include "common/loop.h"
 #include "common/monotime.h"
 #include "proto/ipc/attach.h"
+#include "proto/ipc/file.h"
 #include "proto/ipc/l2.h"
 #include "connectd/mirror.h"
 
@@ -36,6 +37,7 @@ struct workchan_listener {
 	/* Takes *fd (sets it to -1) or leaves it to be closed. */
 	void (*device_answer)(uint32_t id, const struct device_answer *a, int *fd, void *ctx);
 	void (*device)(const struct device_info *info, void *ctx);
+	void (*file_answer)(uint32_t id, const struct file_answer *a, int *fd, void *ctx);	/* the same with *fd */
 	void (*l2_answer)(uint32_t id, const struct l2_answer *a, int *fd, void *ctx);	/* the same with *fd */
 	void (*attach_answer)(uint32_t id, const struct attach_answer *a, int *fd, void *ctx);
 	void (*attach_end)(const struct attach_end *e, void *ctx);
@@ -81,6 +83,7 @@ int workchan_ack(struct workchan *wc, const struct mirror_entry *e, uint64_t off
 int workchan_delivered(struct workchan *wc, const struct mirror_entry *e);
 int workchan_disown(struct workchan *wc, const struct mirror_entry *e);
 int workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id);
+int workchan_file(struct workchan *wc, const struct file_open *open, uint32_t *ret_id);
 int workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id);
 int workchan_l2_close(struct workchan *wc, const struct l2_ref *ref);
 int workchan_attach(struct workchan *wc, const struct attach_open *open, int command, uint32_t *ret_id);	/* command: -1 = none */

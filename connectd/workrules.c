@@ -305,6 +305,21 @@ on_l2_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 }
 
 static int
+on_file_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct file_answer a;
+	_cleanup_close_ int fd = ipc_take_fd(msg, 0);
+
+	take(wc, msg, &a, sizeof(a));
+	if (!file_answer_ok(&a) || (a.ok == 1) != (fd >= 0))
+		return -EBADMSG;
+	if (L(wc, file_answer))
+		wc->listener->file_answer(msg->hdr.id, &a, &fd, wc->listener_ctx);
+	return 0;
+}
+
+static int
 on_device_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct workchan *wc = ctx;
@@ -360,6 +375,8 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_ANS_INVENTORY, 0, on_inventory_answer),
 	FIXED(WORK_EV_DEVICE_CAPS, sizeof(struct device_offer), on_device_caps),
 	FIXED(WORK_EV_DEVICE, sizeof(struct device_info), on_device),
+	{ .type = WORK_ANS_FILE, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct file_answer), .max = sizeof(struct file_answer),
+	    .handler = on_file_answer },
 	{ .type = WORK_ANS_L2, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct l2_answer), .max = sizeof(struct l2_answer),
 	    .handler = on_l2_answer },
 	{ .type = WORK_ANS_DEVICE, .states = IPC_ST_OPEN, .max_fds = 1, .min = sizeof(struct device_answer),

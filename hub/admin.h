@@ -69,6 +69,8 @@ enum admin_type {
 	ADMIN_REQ_PIPE = 0x06a0,	/* struct admin_pipe + 1 descriptor: a stream socket for the bytes */
 	ADMIN_ANS_PIPE = 0x06a1,	/* empty; sent when the device has opened it */
 	ADMIN_EV_PIPE_END = 0x06a2,	/* struct admin_text, id of the request: why it ended, unless in good order */
+	ADMIN_REQ_FILE = 0x0690,	/* struct admin_file + 1 descriptor: a SOCK_SEQPACKET socket that carries the records of file.h */
+	ADMIN_ANS_FILE = 0x0691,	/* struct admin_file_item; sent when the device has opened it */
 	ADMIN_REQ_UPGRADE = 0x0622,	/* struct admin_upgrade_req; and 1 descriptor of the release file, or none */
 	ADMIN_ANS_UPGRADE = 0x0623,	/* struct admin_upgrade: how it ended; or struct admin_text */
 	ADMIN_EV_UPGRADE = 0x0624,	/* struct admin_upgrade: how it goes */

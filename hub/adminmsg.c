@@ -7,6 +7,7 @@
 #include "hub/adminattach.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
+#include "hub/adminfile.h"
 #include "hub/adminl2.h"
 #include "proto/hub/svcroute.h"
 #include "proto/hub/utf8.h"
@@ -34,6 +35,15 @@ admin_upgrade_ok(const struct admin_upgrade *ev)
 {
 	return ev->phase <= ADMIN_UPGRADE_OVER && ipc_str_ok(ev->outcome, sizeof(ev->outcome)) && ipc_str_ok(ev->from, sizeof(ev->from)) &&
 	    ipc_str_ok(ev->to, sizeof(ev->to)) && ipc_str_ok(ev->text, sizeof(ev->text));
+}
+
+bool
+admin_file_ok(const struct admin_file *req)
+{
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->handle, sizeof(req->handle)) && handle_ok(req->handle) &&
+	    ipc_str_ok(req->path, sizeof(req->path)) && file_path_ok(req->path) && utf8_valid_prefix((const uint8_t *)req->path,
+	    strlen(req->path), NULL) == strlen(req->path) && req->put <= 1 && req->mode <= 0777 && req->size <= INT64_MAX &&
+	    req->offset <= INT64_MAX;
 }
 
 bool

@@ -84,6 +84,7 @@ int cli_services(struct cli *cli, int argc, char *argv[]);
 int cli_ssh_proxy(struct cli *cli, int argc, char *argv[]);
 int cli_attach(struct cli *cli, int argc, char *argv[]);
 int cli_shell(struct cli *cli, int argc, char *argv[]);
+int cli_cp(struct cli *cli, int argc, char *argv[]);
 int cli_l2(struct cli *cli, int argc, char *argv[]);
 int cli_logs(struct cli *cli, int argc, char *argv[]);
 int cli_result(struct cli *cli, int argc, char *argv[]);

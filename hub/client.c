@@ -17,6 +17,7 @@
 #include "hub/secret.h"
 #include "hub/usb.h"
 #include "hub/adminpipe.h"
+#include "hub/file.h"
 #include "hub/l2.h"
 #include "hub/pipe.h"
 #include "hub/upsend.h"
@@ -55,6 +56,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_ATTACH, IPC_ST_OPEN, 1, 2, sizeof(struct admin_attach), sizeof(struct admin_attach), client_attach },
 	{ ADMIN_EV_ATTACH_SIZE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_attach_size), sizeof(struct admin_attach_size), client_attach_size },
 	{ ADMIN_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, 0, 0, client_attach_close },
+	{ ADMIN_REQ_FILE, IPC_ST_OPEN, 1, 1, sizeof(struct admin_file), sizeof(struct admin_file), client_file },
 	{ ADMIN_REQ_UPGRADE, IPC_ST_OPEN, 0, 1, sizeof(struct admin_upgrade_req), sizeof(struct admin_upgrade_req), client_upgrade },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };

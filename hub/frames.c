@@ -29,6 +29,7 @@ static const struct frame_row {
 	{ "inventory", FRAME_REPORT, false },
 	{ "upgrading", FRAME_UPGRADING, false },
 	{ "upgrade_result", FRAME_UPGRADE_RESULT, false },
+	{ "file_done", FRAME_FILE_DONE, true },
 	{ "harness_installed", FRAME_REPORT, false },
 	{ "secret_refreshed", FRAME_REPORT, false },
 	{ "project_result", FRAME_REPORT, true },

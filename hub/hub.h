@@ -36,12 +36,15 @@ struct hub_counters {
 };
 
 struct hub_pipe;
+struct hub_file;
 
 struct hub {
 	struct hub_pipe *pipes;		/* pipe.c */
 	unsigned npipes;
 	struct hub_attach *attaches;	/* attach.c */
 	unsigned nattaches;
+	struct hub_file *files;		/* file.c */
+	unsigned nfiles;
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

@@ -44,6 +44,10 @@ static const char help[] =
     "      repository. --write-back branch|bundle [--branch cloop/NAME] [--message TEXT]: what the workload changed is\n"
     "      committed and pushed, or brought here; --ref must be a commit of 40 digits then. See edgehub help result.\n"
     "  result HANDLE [-o FILE]      what a run brought back, as JSON; -o: its bundle, for git fetch FILE BRANCH\n"
+    "  cp [--no-wait] DEVICE:HANDLE/PATH FILE | cp [--no-wait] FILE DEVICE:HANDLE/PATH\n"
+    "      brings a file of a run's work directory here, or one of this machine there (policy.conf, [work] files). PATH is within\n"
+    "      that directory; the run may have ended. Checked by SHA-256, put in its place when all is there, sparse where the\n"
+    "      original is. A lost link or device is waited for, and what was begun is gone on with; --no-wait: it is not.\n"
     "  l2 forward DEVICE [--for HANDLE] (--tap NAME | --unix PATH) [--name eth1] [--address A/P]... [--mac M] [--mtu N]\n"
     "      [--offload] [--id NAME]\n"
     "      joins an interface of this machine (made when it is not there, and gone afterwards), or whatever listens at the\n"
@@ -129,7 +133,7 @@ static const struct command {
 	const char *name;
 	int (*run)(struct cli *cli, int argc, char *argv[]);
 } commands[] = {
-	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result },
+	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result }, { "cp", cli_cp },
 	{ "secret", cli_secret },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
 	{ "attach", cli_attach }, { "shell", cli_shell }, { "upgrade", cli_upgrade }, { "services", cli_services }, { "proxy", cli_proxy }, { "ssh-proxy", cli_ssh_proxy }, { "status", cli_status },

@@ -269,7 +269,7 @@ take_gap(struct run *run, struct session *s, const struct stream_frame *f, enum 
 	int r;
 
 	*ret_reset = STREAM_RESET_PROTOCOL;
-	if (f->offset > run->log.next)
+	if (f->offset > run->log.next || f->gap_reason == STREAM_GAP_HOLE)
 		return -EPROTO;
 	*ret_reset = STREAM_RESET_LIMIT;
 	if (f->gap_to > run->log.next) {

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "hub/attach.h"
 #include "hub/client.h"
+#include "hub/file.h"
 #include "hub/result.h"
 #include "hub/run.h"
 #include "hub/secret.h"
@@ -221,6 +222,9 @@ dispatch(struct session *s, const struct frame *f)
 		return;
 	case FRAME_UPGRADE_RESULT:
 		upsend_result(s, f);
+		return;
+	case FRAME_FILE_DONE:
+		file_done(s, f->payload);
 		return;
 	case FRAME_STREAM_OPENED:
 		take_stream_opened(s, f);

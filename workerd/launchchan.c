@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/pool.h"
 #include "workerd/account.h"
+#include "workerd/carriers.h"
 #include "workerd/confinement.h"
 #include "workerd/leases.h"
 #include "workerd/life.h"
@@ -158,6 +159,10 @@ on_held(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EPROTO;
 	if (sweep_held(w, &held))
 		return 0;
+	if (held.stage == LAUNCH_STAGE_CARRIER) {
+		carriers_held(w, &held);
+		return 0;
+	}
 	for (unsigned i = 0; i < 4; i++)
 		fds[i] = ipc_take_fd(msg, i);
 	r = workload_adopt(w, &held, fds);
@@ -239,6 +244,8 @@ on_start_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	if (sweep_answer(w, msg))
 		return 0;
+	if (carriers_answer(w, msg, &r))
+		return r;
 	while (wl != NULL && (wl->start_id != msg->hdr.id || wl->start_id == 0))
 		wl = wl->next;
 	if (wl == NULL || (msg->hdr.status == 0) != (msg->nfds == 2 && msg->hdr.len == sizeof(struct launch_held)))
@@ -266,7 +273,7 @@ on_ended(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct workload *wl;
 
 	memcpy(&end, msg->data, sizeof(end));
-	if (ipc_str_ok(end.handle, sizeof(end.handle)) && sweep_ended(w, &end))
+	if (ipc_str_ok(end.handle, sizeof(end.handle)) && (sweep_ended(w, &end) || carriers_ended(w, &end)))
 		return 0;
 	wl = ipc_str_ok(end.handle, sizeof(end.handle)) ? workload_by_handle(w, end.handle) : NULL;
 	if (wl == NULL)
@@ -320,7 +327,13 @@ launchchan_start(struct workload *wl, const struct launch_start *s, int spec, in
 {
 	const int fds[5] = { spec, wl->rec.fd, wl->rec.report, wl->w->ids.root, input };
 
-	return ipc_request(&wl->w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, input >= 0 ? 5 : 4, &wl->start_id);
+	return launchchan_ask(wl->w, s, fds, input >= 0 ? 5 : 4, &wl->start_id);
+}
+
+int
+launchchan_ask(struct workerd *w, const struct launch_start *s, const int *fds, unsigned nfds, uint32_t *ret_id)
+{
+	return ipc_request(&w->launcher, LAUNCH_REQ_START, s, sizeof(*s), fds, nfds, ret_id);
 }
 
 void

@@ -12,6 +12,9 @@ int launchchan_start(struct workload *wl, const struct launch_start *s, int spec
 
 /* KILL or FORGET for a handle that is no workload's. */
 void launchchan_about(struct workerd *w, const char *handle, uint16_t type);
+/* The same for what is no workload: fds are those of LAUNCH_REQ_START, which stay the caller's. 0 and the id of the request, or -errno. */
+int launchchan_ask(struct workerd *w, const struct launch_start *s, const int *fds, unsigned nfds, uint32_t *ret_id);
+
 void launchchan_kill(const struct workload *wl);
 void launchchan_forget(const struct workload *wl);
 

@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "proto/ipc/launch.h"
+#include "proto/ipc/spec.h"
 #include "proto/ipc/work.h"
 
 #define RECORD_PAGE	4096u
@@ -81,7 +82,8 @@ struct record_head {
 	/* since secrets; the same */
 	uint64_t beyond;		/* bytes of the memfd behind the ring: vault.h */
 	struct record_seam seam[2];
-	uint32_t seam_now, reserved2;
+	uint32_t seam_now, dir_known;	/* dir_known: 0 in a record of before */
+	char work_dir[WORK_DIR_SIZE];
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 

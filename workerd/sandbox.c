@@ -33,6 +33,8 @@ static const struct sandbox_rule work_rules[] = {
 	/* the journal, owners of work directories, the spool (its directory is made before this); the inventory */
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),
+	/* the socket of a carrier */
+	{ SCMP_SYS(socketpair), 3, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_SEQPACKET), SANDBOX_EQ(2, 0) } },
 	/* privhelper's named socket, again after its restart */
 	{ SCMP_SYS(socket), 3, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_SEQPACKET), SANDBOX_EQ(2, 0) } },
 	CALL(connect),

@@ -128,6 +128,12 @@ choose_dir(struct workerd *w, struct work_spec *spec, bool claim, char top[IDS_T
 	}
 }
 
+enum work_refusal
+start_find_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208])
+{
+	return choose_dir(w, spec, false, top, ret_slot, error);
+}
+
 static bool
 names(const struct work_spec *spec, const char *name)
 {
@@ -153,9 +159,8 @@ complete_env(struct work_spec *spec, const char *home)
 	spec->env_given = true;
 }
 
-/* What workinit will read: a spec with the cleaned directory and the whole environment. */
-static int
-make_spec(const struct work_spec *spec)
+int
+start_spec(const struct work_spec *spec)
 {
 	static uint8_t buf[WORK_SPEC_MAX];
 	size_t len;
@@ -214,7 +219,7 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 	struct launch_start s = { .slot = wl->rec.h->slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
 		.cpu_millis = spec->cpu_millis, .io_rate = w->policy.io_rate, .io_major = w->disk_major, .io_minor = w->disk_minor,
 		.oom_score_adj = OOM_SCORE_ADJ, .parts = wl->rec.h->parts, .stage = stage };
-	_cleanup_close_ int fd = make_spec(spec);
+	_cleanup_close_ int fd = start_spec(spec);
 
 	if (fd < 0)
 		return fd;
@@ -251,6 +256,8 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	if (!c->job.container)	/* its variables are what was sent and the image's */
 		complete_env(spec, home);
 	wl->rec.h->slot = c->slot;
+	snprintf(wl->rec.h->work_dir, sizeof(wl->rec.h->work_dir), "%s", spec->work_dir);
+	wl->rec.h->dir_known = 1;
 	wl->rec.h->parts = c->parts;
 	wl->rec.h->timeout_s = spec->timeout_s;
 	wl->rec.h->output_max = wl->w->policy.output;

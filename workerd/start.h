@@ -18,6 +18,15 @@ void workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint3
  */
 enum work_refusal workload_would_start(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags);
 
+/*
+ * Which directory spec->work_dir is (it is cleaned) and whose, as a start would find it; nothing is made or given. top as ids_top(). error[208]
+ * is set with a refusal.
+ */
+enum work_refusal start_find_dir(struct workerd *w, struct work_spec *spec, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208]);
+
+/* A sealed memfd with what workinit will read. -errno. */
+int start_spec(const struct work_spec *spec);
+
 /* Asks the launcher for one process of an admitted workload (stage.h). spec is whole, without a job. 0 or -errno. */
 int start_process(struct workload *wl, const struct work_spec *spec, enum stage stage, int input);
 

@@ -262,6 +262,7 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(attach_ref), attach_on_close },
 	{ WORK_REQ_L2, IPC_ST_OPEN, 0, 0, SIZE(l2_open), l2_on_open },
 	{ WORK_EV_L2_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(l2_ref), l2_on_close },
+	{ WORK_REQ_FILE, IPC_ST_OPEN, 0, 0, SIZE(file_open), carriers_on_open },
 	{ WORK_REQ_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(device_open), devices_on_open },
 	{ WORK_EV_DEVICE_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(device_ref), devices_on_close },
 };
@@ -276,6 +277,7 @@ drop(struct workerd *w)
 	devices_work_down(w);
 	l2_work_down(w);
 	attach_work_down(w);
+	carriers_unasked(w);
 	output_session(w, false);
 	output_reset(w);
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)

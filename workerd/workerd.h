@@ -14,6 +14,7 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
+#include "workerd/carriers.h"
 #include "workerd/container.h"
 #include "workerd/attach.h"
 #include "workerd/devices.h"
@@ -102,6 +103,7 @@ struct workerd {
 	struct l2 l2;
 	struct containers containers;
 	struct attaches attaches;
+	struct carriers carriers;
 
 	/* control.c */
 	struct loop_io control;

@@ -122,6 +122,13 @@ mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_kind *
 }
 
 void
+mux_rx_start(struct mux_chan *c, uint64_t from)
+{
+	c->rx_next = from;
+	c->rx_limit = from + c->window;
+}
+
+void
 mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window)
 {
 	window = window == 0 ? STREAM_WINDOW : window;
@@ -202,7 +209,7 @@ move_window(struct mux_chan *c)
 	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id, .offset = limit };
 	uint8_t buf[SMALL];
 
-	if (c->rx_end || limit < c->rx_limit + c->window / 2)
+	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + c->window / 2)
 		return;
 	c->rx_limit = limit;
 	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
@@ -214,7 +221,7 @@ tell_end(struct mux_chan *c)
 	struct mux *m = c->mux;
 	uint32_t id = c->id;
 
-	if (!c->rx_end || c->rx_told || c->kept_off < c->kept_len)
+	if (!c->rx_end || c->rx_told || c->kept_off < c->kept_len || c->rx_hole != 0)
 		return;
 	c->rx_told = true;
 	if (c->kind->ended != NULL)
@@ -266,6 +273,46 @@ keep(struct mux_chan *c, const uint8_t *data, size_t len)
 	return 0;
 }
 
+/* The hole, when nothing is kept before it. False: the channel is gone. */
+static bool
+give_hole(struct mux_chan *c)
+{
+	struct mux *m = c->mux;
+	uint32_t id = c->id;
+	int r;
+
+	if (c->rx_hole == 0 || c->kept_off < c->kept_len)
+		return true;
+	r = c->kind->hole(c, c->rx_hole);
+	if (mux_find(m, id) != c)
+		return false;
+	if (r < 0) {
+		end_by_errno(c, r);
+		return false;
+	}
+	if (r > 0) {
+		c->rx_hole = 0;
+		c->rx_limit = c->rx_next;	/* the sender waits for this */
+		move_window(c);
+	}
+	return true;
+}
+
+static void
+take_hole(struct mux_chan *c, const struct stream_frame *f)
+{
+	if (c->kind->hole == NULL || f->gap_reason != STREAM_GAP_HOLE) {
+		end_by(c, STREAM_RESET_PROTOCOL, "a stream has no gaps");
+		return;
+	}
+	if (f->offset != c->rx_next || c->rx_end || c->rx_hole != 0 || f->gap_to > UINT64_MAX - c->window) {
+		end_by(c, STREAM_RESET_PROTOCOL, "a hole that does not fit what came");
+		return;
+	}
+	c->rx_next = c->rx_limit = c->rx_hole = f->gap_to;
+	give_hole(c);
+}
+
 static void
 take_data(struct mux_chan *c, const struct stream_frame *f)
 {
@@ -313,6 +360,8 @@ mux_resume(struct mux_chan *c)
 	}
 	if (c->kept_off == c->kept_len)
 		c->kept_off = c->kept_len = 0;
+	if (!give_hole(c))
+		return;
 	move_window(c);
 	tell_end(c);
 }
@@ -383,7 +432,7 @@ mux_frame(struct mux *m, const struct stream_frame *f)
 		take_end(c, f);
 		break;
 	case STREAM_GAP:
-		end_by(c, STREAM_RESET_PROTOCOL, "a stream has no gaps");
+		take_hole(c, f);
 		break;
 	case STREAM_RESET:
 		take_reset(c, f);
@@ -432,6 +481,23 @@ mux_end(struct mux_chan *c, const uint8_t *digest)
 		send_end(c);
 }
 
+void
+mux_hole(struct mux_chan *c, uint64_t to)
+{
+	c->tx_hole = to;
+}
+
+static void
+send_hole(struct mux_chan *c)
+{
+	struct stream_frame f = { .type = STREAM_GAP, .channel = c->id, .offset = c->tx_next, .gap_to = c->tx_hole, .gap_reason = STREAM_GAP_HOLE };
+	uint8_t buf[SMALL];
+
+	c->tx_next = c->tx_limit = c->tx_hole;
+	c->tx_hole = 0;
+	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
+}
+
 /* One turn of a channel: 1 sent something, 0 has nothing now or is gone, -ENOBUFS there is no room. */
 static int
 send_some(struct mux *m, struct mux_chan *c)
@@ -450,6 +516,10 @@ send_some(struct mux *m, struct mux_chan *c)
 		stream_put_header(room, STREAM_DATA, c->id, c->tx_next);
 	c->tx_next += n > 0 ? (size_t)n : 0;
 	m->ops->commit(n > 0 ? STREAM_HEADER + (size_t)n : 0, m->ctx);
+	if (n >= 0 && c->tx_hole > c->tx_next) {
+		send_hole(c);
+		n = 1;
+	}
 	if (n < 0)
 		end_by_errno(c, (int)n);
 	else if (c->tx_end)

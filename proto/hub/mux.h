@@ -38,11 +38,16 @@ struct mux_kind {
 	 * mux_resume(). -errno resets the channel (code internal) and closes it.
 	 */
 	ssize_t (*take)(struct mux_chan *c, const uint8_t *data, size_t len);
+	/*
+	 * Zeroes up to this offset, that were not sent (GAP, reason STREAM_GAP_HOLE). Returns 1 = taken; 0: offered again by mux_resume();
+	 * -errno as above. NULL: a hole resets the channel, as every other gap does.
+	 */
+	int (*hole)(struct mux_chan *c, uint64_t to);
 	/* The peer has ended its direction, and everything was taken. digest: 16 bytes, or NULL. */
 	void (*ended)(struct mux_chan *c, const uint8_t *digest);
 	/*
 	 * Fills in at most max bytes to send. 0 = none now, call mux_want() when there are. -errno as above. The only call
-	 * it may make here is mux_end(), when these are the last.
+	 * it may make here is mux_end(), when these are the last, or mux_hole(), when these come before one (0 is then no "none now").
 	 */
 	ssize_t (*fill)(struct mux_chan *c, uint8_t *buf, size_t max);
 	/*
@@ -62,12 +67,14 @@ struct mux_chan {
 	uint64_t rx_next;		/* next byte to come */
 	uint64_t rx_limit;		/* what the peer was promised */
 	uint32_t window;
+	uint64_t rx_hole;		/* where the hole behind what is kept ends; 0 = none */
 	uint8_t *kept;			/* [kept_off, kept_len): came and was not taken; at most window */
 	size_t kept_off, kept_len, kept_size;
 	bool rx_end, rx_told, rx_digest;
 	uint8_t digest[16];
 	/* sending */
 	uint64_t tx_next, tx_limit;
+	uint64_t tx_hole;		/* to be sent behind what is filled in; 0 = none */
 	bool want, filling, tx_end, tx_has_digest;
 	uint8_t tx_digest[16];
 };
@@ -116,6 +123,8 @@ uint32_t mux_new_id(struct mux *m);
 int mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_kind *kind, void *ctx, uint64_t rx_from,
     uint32_t window, uint64_t tx_from, uint64_t tx_window);
 
+/* The first byte we want, before anything came. */
+void mux_rx_start(struct mux_chan *c, uint64_t from);
 /* The peer's answer named what it wants: before anything was sent. */
 void mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window);
 
@@ -133,6 +142,8 @@ void mux_want(struct mux_chan *c);
 void mux_resume(struct mux_chan *c);
 /* Everything of ours was handed over by fill(). digest: 16 bytes or NULL. */
 void mux_end(struct mux_chan *c, const uint8_t *digest);
+/* In fill(), behind the bytes it returns: zeroes up to this offset. The next bytes wait until the peer has taken them. */
+void mux_hole(struct mux_chan *c, uint64_t to);
 /* RESET, and out of the table, without closed(). A channel that is not open: nothing. */
 void mux_reset(struct mux_chan *c, enum stream_reset code, const char *reason);
 /* Out of the table without a word. */

@@ -62,7 +62,7 @@ parse_gap(struct stream_frame *f)
 		return -EBADMSG;
 	f->gap_to = get64(f->data);
 	f->gap_reason = f->data[8];
-	return f->gap_to > f->offset && f->gap_reason >= 1 && f->gap_reason <= 4 ? 0 : -EBADMSG;
+	return f->gap_to > f->offset && f->gap_reason >= 1 && f->gap_reason <= STREAM_GAP_HOLE ? 0 : -EBADMSG;
 }
 
 static int

@@ -9,6 +9,7 @@
 #define STREAM_DATA_MAX	65536u
 #define STREAM_WINDOW	(256u * 1024)	/* initial window beyond the start */
 #define STREAM_REASON_MAX 200u
+#define STREAM_GAP_HOLE	5u
 
 enum stream_type { STREAM_DATA = 1, STREAM_WINDOW_TO = 2, STREAM_END = 3, STREAM_GAP = 4, STREAM_RESET = 5 };
 
@@ -24,7 +25,7 @@ struct stream_frame {
 	const uint8_t *data;	/* DATA: the bytes; RESET: the reason, valid UTF-8, not NUL-terminated */
 	size_t len;
 	uint64_t gap_to;	/* GAP */
-	uint8_t gap_reason;	/* GAP: 1 memory, 2 spool, 3 disk full, 4 lost */
+	uint8_t gap_reason;	/* GAP: 1 memory, 2 spool, 3 disk full, 4 lost; 5 a hole: zeroes of a file, in a stream alone */
 	uint32_t reset;		/* RESET: enum stream_reset */
 	const uint8_t *digest;	/* END: 16 bytes of canonical XXH3-128, or NULL */
 };

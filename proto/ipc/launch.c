@@ -88,7 +88,7 @@ launch_filter_issue_text(enum filter_issue issue)
 static bool
 parts_ok(uint32_t parts, const struct launch_ready *ready)
 {
-	return (parts & ~(ready->parts | LAUNCH_PART_LINKS)) == 0 && ((parts & LAUNCH_PART_LINKS) == 0 || (parts & LAUNCH_PART_NET) != 0) &&
+	return (parts & ~(ready->parts | LAUNCH_PART_LINKS | LAUNCH_PART_CARRIER)) == 0 && ((parts & LAUNCH_PART_LINKS) == 0 || (parts & LAUNCH_PART_NET) != 0) &&
 	    ((parts & LAUNCH_PARTS_IN_USER) == 0 || (parts & LAUNCH_PART_USER) != 0) &&
 	    ((parts & LAUNCH_PART_FILTER) == 0 || (parts & LAUNCH_PARTS_FILTERED) == LAUNCH_PARTS_FILTERED) &&
 	    (ready->tree != LAUNCH_TREE_PIDNS || (parts & LAUNCH_PART_PID) != 0);

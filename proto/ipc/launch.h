@@ -72,6 +72,7 @@ enum launch_tree {
 #define LAUNCH_PART_SECCOMP	0x100u
 #define LAUNCH_PART_FILTER	0x200u	/* START: with NET; a way out of it, filtered as the spec says */
 #define LAUNCH_PART_LINKS	0x400u	/* START, with NET: it may get interfaces. workinit, and no payload, keeps CAP_NET_ADMIN in its user namespace */
+#define LAUNCH_PART_CARRIER	0x800u	/* START: no payload, a carrier of one file (file.h); its socket is descriptor 0 */
 #define LAUNCH_PARTS_IN_USER	(LAUNCH_PART_MOUNT | LAUNCH_PART_PID | LAUNCH_PART_IPC | LAUNCH_PART_UTS | LAUNCH_PART_NET | \
 				LAUNCH_PART_PROC | LAUNCH_PART_FILTER)
 #define LAUNCH_PARTS_UID	(LAUNCH_PART_LANDLOCK | LAUNCH_PART_SECCOMP)	/* sandbox-level = uid */
@@ -92,6 +93,7 @@ enum filter_issue { FILTER_WORKS, FILTER_NO_NAMESPACES, FILTER_NO_NFT, FILTER_NO
 
 #define LAUNCH_SHOW_SIZE	200
 #define LAUNCH_STAGE_MAX	15u
+#define LAUNCH_STAGE_CARRIER	15u	/* no workload's: workerd knows its carriers by it */
 
 /* The launcher may change uids and has none to change to: it takes up the pool, once it is there, before it starts the next workerd. */
 #define LAUNCH_POOL_AWAITED	1u

@@ -59,6 +59,14 @@ take(struct mux_chan *c, const uint8_t *bytes, size_t len)
 	return how == 254 ? -EIO : how < 100 ? (ssize_t)len : (ssize_t)(len * how / 256);
 }
 
+static int
+hole(struct mux_chan *c, uint64_t to)
+{
+	uint8_t how = next();
+
+	return how == 254 ? -EIO : how & 1;
+}
+
 static void
 ended(struct mux_chan *c, const uint8_t *digest)
 {
@@ -73,6 +81,8 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 
 	if (how == 255)
 		mux_end(c, NULL);
+	if (how == 253)
+		mux_hole(c, c->tx_next + max + 5000);
 	return how == 254 ? -EIO : (ssize_t)(max < how ? max : how);
 }
 
@@ -84,7 +94,7 @@ closed(struct mux_chan *c, unsigned code, const char *reason)
 }
 
 static const struct mux_ops ops = { .small = small, .begin = begin, .commit = commit, .kick = kick };
-static const struct mux_kind kind = { .class = MUX_FILE, .take = take, .ended = ended, .fill = fill, .closed = closed };
+static const struct mux_kind kind = { .class = MUX_FILE, .take = take, .hole = hole, .ended = ended, .fill = fill, .closed = closed };
 
 static void
 open_one(struct mux *m, uint32_t id)
@@ -110,9 +120,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		uint8_t what = next();
 
 		f = (struct stream_frame){ .type = (enum stream_type)(1 + what % 5), .channel = 1u + next() % 8, .offset = next() * 97u,
-			.data = got, .len = left < 64 ? left : 64, .gap_reason = 1, .reset = 1 + what % 6u };
+			.data = got, .len = left < 64 ? left : 64, .gap_reason = what & 0x08 ? STREAM_GAP_HOLE : 1, .reset = 1 + what % 6u };
 		if ((what & 0x80) != 0)
 			f.offset = m.channels != NULL ? m.channels->rx_next : 0;
+		f.gap_to = f.offset + 1 + next() * 1000u;
 		if (f.type == STREAM_DATA && f.len == 0)
 			break;
 		if ((what & 0x40) != 0)

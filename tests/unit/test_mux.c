@@ -24,6 +24,8 @@ struct owner {
 	uint64_t got, sent, total;	/* total: to send */
 	uint32_t sum;
 	unsigned ends, closes, code;
+	uint64_t hole_at, hole_to;	/* fill() and take() meet one there */
+	unsigned hole_no;		/* so often it is not taken */
 	bool had_digest, end_in_fill, reset_in_take;
 	char reason[STREAM_REASON_MAX + 1];
 };
@@ -119,12 +121,33 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	struct owner *o = c->ctx;
 	size_t n = o->total - o->sent < max ? (size_t)(o->total - o->sent) : max;
 
+	if (o->sent < o->hole_to && o->sent + n > o->hole_at)
+		n = (size_t)(o->hole_at - o->sent);
 	for (size_t i = 0; i < n; i++)
 		buf[i] = byte_at(o->sent + i);
 	o->sent += n;
+	if (o->hole_to > o->sent && o->sent == o->hole_at) {
+		mux_hole(c, o->hole_to);
+		o->sent = o->hole_to;
+	}
 	if (o->end_in_fill && o->sent == o->total)
 		mux_end(c, (const uint8_t *)"0123456789abcdef");
 	return (ssize_t)n;
+}
+
+static int
+hole(struct mux_chan *c, uint64_t to)
+{
+	struct owner *o = c->ctx;
+
+	if (o->hole_no > 0) {
+		o->hole_no--;
+		return 0;
+	}
+	assert_int_equal(o->got, o->hole_at);
+	assert_int_equal(to, o->hole_to);
+	o->got = to;
+	return 1;
 }
 
 static void
@@ -140,6 +163,7 @@ closed(struct mux_chan *c, unsigned code, const char *reason)
 #define KIND(name, cls) static const struct mux_kind name = { .class = cls, .take = take, .ended = ended, .fill = fill, .closed = closed }
 KIND(file, MUX_FILE);
 KIND(usb, MUX_USB);
+static const struct mux_kind holed = { .class = MUX_FILE, .take = take, .hole = hole, .ended = ended, .fill = fill, .closed = closed };
 KIND(http, MUX_HTTP);
 
 static int
@@ -459,6 +483,68 @@ a_resumed_stream_goes_on_where_the_receiver_says(void **state)
 	assert_true(d.got == 5000 && d.ends == 1);
 }
 
+/* A hole is told behind what comes before it, however slow the owner is; what follows waits for the owner, and nothing is beyond a window. */
+static void
+a_hole_keeps_its_place(void **state)
+{
+	static struct owner h, d;
+
+	for (unsigned slow = 0; slow < 3; slow++) {
+		open_both(&h, &d, &holed);
+		h.hole_at = d.hole_at = slow == 2 ? 0 : 100000;
+		h.hole_to = d.hole_to = 1ull << 40;
+		h.total = (1ull << 40) + 300000;
+		h.end_in_fill = true;
+		d.take_max = slow > 0 ? 0 : SIZE_MAX;
+		d.hole_no = slow;
+		mux_want(&h.c);
+		for (int i = 0; i < 40; i++) {
+			mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
+			carry(&hub, &dev);
+			if (i == 5)
+				assert_true(slow == 0 || d.got == 0);
+			if (i > 5) {
+				d.take_max = SIZE_MAX;
+				mux_resume(&d.c);
+			}
+			carry(&dev, &hub);
+		}
+		assert_true(d.got == h.total && d.ends == 1 && d.had_digest);
+		mux_drop(&h.c);
+		mux_drop(&d.c);
+	}
+}
+
+static void
+a_hole_that_does_not_fit_resets(void **state)
+{
+	const struct stream_frame bad[] = {
+		{ .type = STREAM_GAP, .offset = 5, .gap_to = 9, .gap_reason = STREAM_GAP_HOLE },
+		{ .type = STREAM_GAP, .offset = 0, .gap_to = 9, .gap_reason = 1 },
+		{ .type = STREAM_GAP, .offset = 0, .gap_to = UINT64_MAX, .gap_reason = STREAM_GAP_HOLE },
+	};
+	static struct owner h, d;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]) + 1; i++) {
+		struct stream_frame f = bad[i < 3 ? i : 0];
+
+		open_both(&h, &d, i < 3 ? &holed : &file);	/* one that has no holes */
+		f.offset = i < 3 ? f.offset : 0;
+		f.channel = d.c.id;
+		d.hole_no = 1000;
+		mux_frame(&dev.m, &f);
+		assert_true(d.closes == 1 && d.code == STREAM_RESET_PROTOCOL);
+		mux_drop(&h.c);
+	}
+	/* And bytes before it was taken are beyond the window. */
+	open_both(&h, &d, &holed);
+	d.hole_no = 1000;
+	mux_frame(&dev.m, &(struct stream_frame){ .type = STREAM_GAP, .channel = d.c.id, .gap_to = 9, .gap_reason = STREAM_GAP_HOLE });
+	assert_int_equal(d.closes, 0);
+	mux_frame(&dev.m, &(struct stream_frame){ .type = STREAM_DATA, .channel = d.c.id, .offset = 9, .data = (const uint8_t *)"x", .len = 1 });
+	assert_true(d.closes == 1 && d.code == STREAM_RESET_WINDOW);
+}
+
 static void
 the_end_of_the_session_closes_all(void **state)
 {
@@ -482,6 +568,7 @@ main(void)
 		T(what_breaks_the_rules_ends_the_channel_only), T(overlap_is_trimmed), T(ids_are_odd_and_used_once),
 		T(an_unknown_channel_is_answered_once), T(an_owner_may_end_it_inside_a_call),
 		T(a_resumed_stream_goes_on_where_the_receiver_says), T(the_end_of_the_session_closes_all),
+		T(a_hole_keeps_its_place), T(a_hole_that_does_not_fit_resets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ refuses(void **state)
 	DATA_BAD(1, buf[0] = STREAM_WINDOW_TO);
 	DATA_BAD(15, buf[0] = STREAM_END);
 	DATA_BAD(9, buf[0] = STREAM_GAP; memset(buf + STREAM_HEADER, 0, 9));
-	DATA_BAD(9, buf[0] = STREAM_GAP; memset(buf + STREAM_HEADER, 1, 8); buf[STREAM_HEADER + 8] = 5);
+	DATA_BAD(9, buf[0] = STREAM_GAP; memset(buf + STREAM_HEADER, 1, 8); buf[STREAM_HEADER + 8] = 6);
 	DATA_BAD(4, buf[0] = STREAM_RESET; memset(buf + STREAM_HEADER, 0, 4));
 	DATA_BAD(5, buf[0] = STREAM_RESET; memcpy(buf + STREAM_HEADER, "\0\0\0\1\xff", 5));
 	DATA_BAD(4 + STREAM_REASON_MAX + 1, buf[0] = STREAM_RESET; memcpy(buf + STREAM_HEADER, "\0\0\0\1", 4));

@@ -100,6 +100,8 @@ struct attached {
 	char *const *env;
 };
 _Noreturn void attached_run(const struct attached *who, const struct init_attach *req, int session, int command);
+/* carrier.c: in the sandbox already, in place of a payload. */
+_Noreturn void carrier_run(void);
 pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 
 #endif

@@ -373,6 +373,11 @@ workinit(void)
 	job.who.secrets = spec.secrets.len > 0;
 	r = confine_workload(&job.l->confine, &job.who, &stage);
 	check(r, stage);
+	if ((job.who.parts & LAUNCH_PART_CARRIER) != 0) {
+		check((job.who.parts & LAUNCH_PART_LANDLOCK) == 0 ? 0 : view_landlock(&job.l->confine.view, job.s->show,
+		    (job.who.parts & LAUNCH_PART_MOUNT) != 0), INIT_STAGE_LANDLOCK);
+		carrier_run();
+	}
 	if (job.who.secrets)
 		check((job.who.parts & LAUNCH_PART_MOUNT) != 0 ? place_secrets(&spec) : -EPERM, INIT_STAGE_SECRETS);
 	if ((job.who.parts & LAUNCH_PART_LINKS) != 0)

@@ -1,0 +1,379 @@
+/*
+ * One file between a device and the command line that asked (edgehub cp), which handed over one end of a socket and speaks the records of
+ * proto/ipc/file.h there. The stream's bytes become records and the other way round; nothing is kept beyond one record, and nothing is
+ * opened or written here. It lives as long as both ends do: whatever ends, ends the other.
+ */
+#include "hub/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "hub/streams.h"
+
+#define FILES_MAX	64u
+
+struct hub_file {
+	struct hub_stream st;		/* first */
+	struct hub_file *next;
+	struct hub *hub;
+	uint64_t client;
+	struct ipc_hdr asked;		/* the client's request; id 0 = answered */
+	bool put, opened, all;		/* all: get, END of the stream has come; put, END of the command line */
+	bool done, told;		/* file_done has come; the command line has its last record */
+	uint8_t sha256[32];		/* of it */
+	uint64_t at;			/* bytes that have passed */
+	struct loop_io io;
+	struct loop_timer timer;	/* end it, from the loop */
+	char why[200], device[DEVICE_ID_SIZE];
+	uint64_t hole;			/* put: to be told to the device; 0 = none */
+	size_t len, off;		/* of buf: what the device has not got yet */
+	uint8_t buf[FILE_REC_MAX];
+};
+
+/* 1 sent, 0 not now, -1 nobody is there. */
+static int
+say(struct hub_file *f, enum file_rec_type type, uint32_t mode, uint64_t at, const void *data, size_t len)
+{
+	struct file_rec rec = { .type = type, .mode = mode, .at = at };
+	struct iovec iov[2] = { { &rec, sizeof(rec) }, { (void *)(uintptr_t)data, len } };
+	const struct msghdr msg = { .msg_iov = iov, .msg_iovlen = len > 0 ? 2 : 1 };
+
+	if (sendmsg(f->io.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return 1;
+	if (errno != EAGAIN)
+		return -1;
+	loop_io_set(f->hub->loop, &f->io, f->io.events | EPOLLOUT);
+	return 0;
+}
+
+/* The last of it. The channel is closed already. again: it may work when the device is back. */
+static void
+drop(struct hub_file *f, bool again, const char *why)
+{
+	struct hub_file **p = &f->hub->files;
+	struct client *c = client_find(f->hub, f->client);
+	int fd = f->io.fd;
+
+	if (!f->told)
+		log_info("device %s: file: %s", f->device, why);
+	if (c != NULL && f->asked.id != 0)
+		(void)client_say(c, &f->asked, again ? -ENOTCONN : -EREMOTEIO, "%s", why);
+	else if (!f->told)
+		(void)say(f, FILE_FAIL, again, 0, why, strnlen(why, FILE_TEXT_MAX));
+	while (*p != f)
+		p = &(*p)->next;
+	*p = f->next;
+	f->hub->nfiles--;
+	loop_timer_del(f->hub->loop, &f->timer);
+	loop_io_del(f->hub->loop, &f->io);
+	close(fd);
+	free(f);
+}
+
+static void
+end_soon(struct hub_file *f, const char *why)
+{
+	if (f->why[0] != '\0')
+		return;
+	snprintf(f->why, sizeof(f->why), "%s", why);
+	loop_timer_set(f->hub->loop, &f->timer, monotime_now());
+}
+
+static void
+timer_due(struct loop_timer *timer)
+{
+	struct hub_file *f = timer->ctx;
+
+	mux_reset(&f->st.chan, STREAM_RESET_GONE, f->why);
+	drop(f, false, f->why);
+}
+
+/* ---- from the device ---- */
+
+static ssize_t
+took(struct hub_file *f, int r, size_t len)
+{
+	if (r < 0)
+		end_soon(f, "edgehub cp has ended");
+	if (r == 0)
+		return 0;
+	f->at += len;
+	return (ssize_t)len;
+}
+
+static ssize_t
+take(struct mux_chan *c, const uint8_t *data, size_t len)
+{
+	struct hub_file *f = c->ctx;
+
+	if (f->put || f->why[0] != '\0')
+		return (ssize_t)len;
+	len = len < FILE_DATA_MAX ? len : FILE_DATA_MAX;
+	return took(f, say(f, FILE_DATA, 0, f->at, data, len), len);
+}
+
+static int
+take_hole(struct mux_chan *c, uint64_t to)
+{
+	struct hub_file *f = c->ctx;
+
+	if (f->put || f->why[0] != '\0')
+		return 1;
+	return took(f, say(f, FILE_HOLE, 0, to, NULL, 0), to - f->at) > 0;
+}
+
+/* What a reader of the file still waits for: that all has come, and that it is what the device read. */
+static void
+finish(struct hub_file *f)
+{
+	int r;
+
+	if (!f->done || !f->all || f->told)
+		return;
+	r = say(f, f->put ? FILE_DONE : FILE_END, 0, f->at, f->sha256, f->put ? 0 : sizeof(f->sha256));
+	f->told = r != 0;
+}
+
+static void
+ended(struct mux_chan *c, const uint8_t *xxh3)
+{
+	struct hub_file *f = c->ctx;
+
+	f->all = true;
+	finish(f);
+}
+
+static void
+closed(struct mux_chan *c, unsigned code, const char *reason)
+{
+	struct hub_file *f = c->ctx;
+
+	if (code == 0 && f->done && !f->told)
+		return;		/* the last record waits for room: on_socket() */
+	drop(f, code == STREAM_RESET_GONE, f->st.refused[0] != '\0' ? f->st.refused : reason[0] != '\0' ? reason : "it ended too soon");
+}
+
+void
+file_done(struct session *s, const struct json *payload)
+{
+	const char *sha = json_get_str(payload, "sha256");
+	struct hub_file *f = s->hub->files;
+	int64_t channel = 0, size = -1;
+
+	json_get_int(payload, "channel", 1, UINT32_MAX, &channel);
+	json_get_int(payload, "size", 0, INT64_MAX, &size);
+	while (f != NULL && (f->st.chan.mux != &s->mux || f->st.chan.id != (uint32_t)channel))
+		f = f->next;
+	if (f == NULL || f->done || sha == NULL || strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64)
+		return;
+	for (unsigned i = 0; i < 64; i++)
+		f->sha256[i / 2] = (uint8_t)(f->sha256[i / 2] << 4 | (sha[i] <= '9' ? sha[i] - '0' : sha[i] - 'a' + 10));
+	f->done = true;
+	finish(f);
+}
+
+/* ---- from the command line ---- */
+
+static ssize_t
+fill(struct mux_chan *c, uint8_t *buf, size_t max)
+{
+	struct hub_file *f = c->ctx;
+	size_t n = f->len - f->off < max ? f->len - f->off : max;
+
+	if (!f->opened || f->why[0] != '\0')
+		return 0;
+	memcpy(buf, f->buf + f->off, n);
+	f->off += n;
+	if (f->off < f->len)
+		return (ssize_t)n;
+	if (f->hole != 0)
+		mux_hole(c, f->hole);
+	f->hole = 0;
+	if (!f->all)
+		loop_io_set(f->hub->loop, &f->io, EPOLLIN);
+	return (ssize_t)n;
+}
+
+static void
+take_record(struct hub_file *f, const struct file_rec *rec, size_t len)
+{
+	loop_io_set(f->hub->loop, &f->io, 0);	/* until the device has it */
+	f->off = f->len = 0;
+	if (rec->type == FILE_END) {
+		f->all = true;
+		loop_io_set(f->hub->loop, &f->io, EPOLLIN);	/* its end is one of ours */
+		mux_end(&f->st.chan, NULL);	/* f may be gone */
+		return;
+	}
+	if (rec->type == FILE_HOLE) {
+		f->at = f->hole = rec->at;
+	} else {
+		f->off = sizeof(*rec);
+		f->len = sizeof(*rec) + len;
+		f->at += len;
+	}
+	mux_want(&f->st.chan);
+}
+
+static void
+on_socket(struct loop_io *io, uint32_t events)
+{
+	struct hub_file *f = io->ctx;
+	struct file_rec rec;
+	ssize_t n;
+
+	if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+		end_soon(f, "edgehub cp has ended");
+		return;
+	}
+	if ((events & EPOLLOUT) != 0) {
+		loop_io_set(f->hub->loop, io, io->events & ~(uint32_t)EPOLLOUT);
+		finish(f);
+		if (f->told && f->st.chan.mux == NULL)
+			drop(f, false, "");
+		else
+			mux_resume(&f->st.chan);
+		return;
+	}
+	n = recv(io->fd, f->buf, sizeof(f->buf), MSG_DONTWAIT);
+	if (n < 0 && errno == EAGAIN)
+		return;
+	/* A reader has nothing to say. */
+	if (n <= 0 || !f->put || f->all || file_rec_check(f->buf, (size_t)n, f->at, &rec) < 0 ||
+	    (rec.type != FILE_DATA && rec.type != FILE_HOLE && rec.type != FILE_END)) {
+		loop_io_set(f->hub->loop, io, 0);
+		end_soon(f, "edgehub cp has ended");
+		return;
+	}
+	take_record(f, &rec, (size_t)n - sizeof(rec));
+}
+
+static const struct mux_kind kind = { .class = MUX_FILE, .take = take, .hole = take_hole, .ended = ended, .fill = fill, .closed = closed };
+
+static void
+opened(struct hub_stream *st, const struct json *payload)
+{
+	struct hub_file *f = (struct hub_file *)st;
+	struct client *c = client_find(f->hub, f->client);
+	struct admin_file_item item = { 0 };
+	int64_t size = 0, mode = 0644;
+
+	if (json_get_int(payload, f->put ? "offset" : "size", 0, INT64_MAX, &size) && f->put) {
+		f->at = (uint64_t)size;
+		mux_tx_start(&st->chan, f->at, 0);
+	}
+	json_get_int(payload, "file_mode", 0, 0777, &mode);
+	item.size = (uint64_t)size;
+	item.mode = (uint32_t)mode;
+	f->opened = true;
+	if (c != NULL && f->asked.id != 0)
+		(void)ipc_answer(&c->chan, &f->asked, 0, &item, sizeof(item));
+	f->asked.id = 0;
+	loop_io_set(f->hub->loop, &f->io, EPOLLIN);
+	if (!f->put)
+		mux_end(&st->chan, NULL);
+}
+
+/* ---- the request ---- */
+
+static void
+send_open(struct session *s, struct json_w *w, const struct admin_file *req, const struct run_info *run)
+{
+	char hex[65];
+
+	json_w_str(w, "handle", run->handle);
+	if (strlen(run->work_dir) < sizeof(run->work_dir) - 1)	/* longer: it is cut */
+		json_w_str(w, "work_dir", run->work_dir[0] != '\0' ? run->work_dir : ".");
+	json_w_str(w, "path", req->path);
+	json_w_str(w, "mode", req->put != 0 ? "put" : "get");
+	if (req->put != 0) {
+		for (unsigned i = 0; i < 32; i++)
+			snprintf(hex + 2 * i, 3, "%02x", req->sha256[i]);
+		json_w_int(w, "size", (int64_t)req->size);
+		json_w_str(w, "sha256", hex);
+		json_w_int(w, "file_mode", req->mode);
+	} else {
+		json_w_int(w, "offset", (int64_t)req->offset);
+	}
+	frame_end(w);
+	session_send(s, w);
+}
+
+static int
+begin(struct client *client, struct session *s, const struct ipc_msg *msg, const struct admin_file *req, const struct run_info *run, int *fd)
+{
+	struct hub *hub = client->hub;
+	struct hub_file *f = hub->nfiles < FILES_MAX && fd_set_nonblock(*fd) == 0 ? calloc(1, sizeof(*f)) : NULL;
+	struct json_w w;
+	int r;
+
+	if (f == NULL)
+		return client_say(client, &msg->hdr, -ENOSPC, "%u files are under way, as many as this hub carries", hub->nfiles);
+	f->hub = hub;
+	f->client = client->serial;
+	f->asked = msg->hdr;
+	f->put = req->put != 0;
+	f->st.opened = opened;
+	f->io.fd = -1;
+	loop_timer_init(&f->timer, timer_due, f);
+	snprintf(f->device, sizeof(f->device), "%s", s->device);
+	r = loop_io_add(hub->loop, &f->io, *fd, 0, on_socket, f);
+	if (r == 0)
+		r = streams_begin(s, &f->st, &kind, f, &w, "stream_open", "file");
+	if (r < 0) {
+		loop_io_del(hub->loop, &f->io);
+		free(f);
+		return client_say(client, &msg->hdr, r, r == -ENOTSUP ? "this device speaks no edgeward.1: it carries no files" :
+		    "the device has too much to answer already");
+	}
+	*fd = -1;
+	/* A part of a file is read from there on. */
+	f->at = req->put != 0 ? 0 : req->offset;
+	mux_rx_start(&f->st.chan, f->at);
+	f->next = hub->files;
+	hub->files = f;
+	hub->nfiles++;
+	send_open(s, &w, req, run);
+	return 0;
+}
+
+int
+client_file(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct client *client = ctx;
+	struct store_device d;
+	struct admin_file req;
+	struct run_info run;
+	struct session *s;
+	int fd, r;
+
+	memcpy(&req, msg->data, sizeof(req));
+	if (msg->hdr.id == 0 || !admin_file_ok(&req))
+		return -EPROTO;
+	r = store_device_find(client->hub->store, req.device, &d);
+	if (r < 0)
+		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices)" :
+		    "no device %s", req.device);
+	r = store_run_find(client->hub->store, req.handle, &run);
+	if (r == 0 && strcmp(run.device, d.id) != 0)
+		r = -ENOENT;
+	if (r < 0)
+		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one run begins with %s" :
+		    "no run %s on that device (edgehub runs)", req.handle);
+	s = session_find(client->hub, d.id);
+	if (d.revoked || s == NULL)
+		return client_say(client, &msg->hdr, d.revoked ? -EACCES : -ENOTCONN, "device %s is %s", req.device,
+		    d.revoked ? "revoked" : "not connected");
+	fd = ipc_take_fd(msg, 0);
+	r = begin(client, s, msg, &req, &run, &fd);
+	if (fd >= 0)
+		close(fd);
+	return r;
+}

@@ -1,0 +1,282 @@
+"""Files of work directories over the hub: `edgehub cp` both ways (edgeward.md section 3, kind file; paths section of the faults list).
+
+Where it could go wrong: what a path leads to (workerd/launcher/carrier.c, beneath the directory and as its runner), what may be asked for
+(workerd/carriers.c: policy, room, whose directory), the count of bytes and the digest over a lost link (connectd/filestream.c, proto/hub/mux.c,
+hub/file.c), and what is left at either end (hub/cli_cp.c). Each with real processes and a real edgehub.
+"""
+import hashlib
+import json
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from lib import proc
+from lib.livehub import LiveHub
+from lib.net import Proxy
+from lib.proc import wait_for
+
+D = "edge-test"
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture(name="ehub")
+def fixture_ehub():
+    h = LiveHub().start()
+    yield h
+    h.close()
+
+
+@pytest.fixture(name="wire")
+def fixture_wire(ehub):
+    p = Proxy(ehub.port)
+    yield p
+    p.close()
+
+
+@pytest.fixture(name="dev")
+def fixture_dev(agent, ehub, wire):
+    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy={"work": {"files": "write"}},
+              conf={"link": {"heartbeat": "500ms", "retry-min": "50ms"}})
+    a.conf["hub"].update({"ca-file": ehub.ca_file.file, "url": f"wss://localhost:{wire.port}/api/executors/connect"})
+    a.write_conf()
+    a.start()
+    ehub.connected()
+    return a
+
+
+def run(ehub, script, work_dir="w", wait=False):
+    """Starts it; its handle."""
+    p = ehub.call("run", D, "--workdir", work_dir, *([] if wait else ["--detach"]), "--", "/bin/sh", "-c", script)
+    assert p.returncode == 0, (p.stdout, p.stderr)
+    if not wait:
+        return p.stdout.decode().strip()
+    return json.loads(ehub.call("-j", "runs", D).stdout)[0]["handle"]
+
+
+def cp(ehub, *args, timeout=60):
+    p = ehub.call("-j", "cp", *map(str, args), timeout=timeout)
+    p.stdout, p.stderr = p.stdout.decode(), p.stderr.decode()
+    return p
+
+
+def good(p):
+    assert p.returncode == 0, (p.stdout, p.stderr)
+    return json.loads(p.stdout)
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def nothing_left(dev):
+    """No carrier, no descriptor of one, no part of a file."""
+    def carriers():
+        found = []
+        for pid in proc.descendants(dev.top.pid):
+            try:
+                with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                    found += [pid] if "carrier" in f.read() else []
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return found
+    wait_for(lambda: not carriers(), 10, "no carrier is left")
+    left = [f for _, _, names in os.walk(dev.root) for f in names if f.startswith(".edgeward-put-")]
+    assert not left, left
+
+
+def test_there_and_back(ehub, dev, tmp_path):
+    handle = run(ehub, "mkdir -p a/b && printf 'made there' >a/b/x && chmod 640 a/b/x && sleep 60")
+    wait_for(lambda: os.path.exists(os.path.join(dev.root, "w/a/b/x")), 10, "it ran")
+    got = good(cp(ehub, f"{D}:{handle}/a/b/x", tmp_path / "x"))
+    assert (tmp_path / "x").read_bytes() == b"made there" and got["sha256"] == sha(b"made there") and got["resumed_from"] == 0
+    assert os.stat(tmp_path / "x").st_mode & 0o777 == 0o640
+    data = os.urandom(3 << 20)
+    (tmp_path / "y").write_bytes(data)
+    os.chmod(tmp_path / "y", 0o755)
+    good(cp(ehub, tmp_path / "y", f"{D}:{handle}/a/y"))
+    there = os.path.join(dev.root, "w/a/y")
+    assert open(there, "rb").read() == data and os.stat(there).st_mode & 0o777 == 0o755
+    if os.geteuid() == 0:
+        assert os.stat(there).st_uid in dev.pool, "the runner's own"
+    # Into a directory here, by its own name; over what is there.
+    good(cp(ehub, f"{D}:{handle}/a/y", tmp_path))
+    good(cp(ehub, tmp_path / "x", f"{D}:{handle}/a/y"))
+    assert open(there, "rb").read() == b"made there"
+    # An empty one.
+    (tmp_path / "none").write_bytes(b"")
+    assert good(cp(ehub, tmp_path / "none", f"{D}:{handle}/none"))["size"] == 0
+    good(cp(ehub, f"{D}:{handle}/none", tmp_path / "none2"))
+    assert (tmp_path / "none2").read_bytes() == b""
+    assert sorted(os.listdir(tmp_path)) == ["none", "none2", "x", "y"], "nothing is left beside them"
+    events = dev.ctl("-j", "events").out
+    assert "file-get" in events and "file-put" in events and "a/b/x" in events
+    nothing_left(dev)
+
+
+def test_of_a_run_that_has_ended(ehub, dev, tmp_path):
+    handle = run(ehub, "echo result >r", wait=True)
+    time.sleep(0.5)     # the device has forgotten it
+    good(cp(ehub, f"{D}:{handle}/r", tmp_path / "r"))
+    assert (tmp_path / "r").read_bytes() == b"result\n"
+    p = cp(ehub, f"{D}:{handle}/nothing", tmp_path / "n")
+    assert p.returncode == 1 and "No such file" in p.stderr and not (tmp_path / "n").exists() and os.listdir(tmp_path) == ["r"]
+
+
+def test_beneath_the_work_directory_only(ehub, dev, tmp_path):
+    """What a path or a link in it leads to outside is refused, read or write (B95 and its kind)."""
+    other = run(ehub, "echo secret >mine; chmod 600 mine; sleep 60", work_dir="other")
+    handle = run(ehub, "ln -s /etc/passwd out; ln -s .. up; ln -s ../other/mine o; ln -s in link; echo in >in; mkfifo f; mkdir d; ln -s /proc/self/mem m; sleep 60")
+    wait_for(lambda: os.path.lexists(os.path.join(dev.root, "w/m")), 10, "it ran")
+    for path in ("out", "up/x", "up/other/mine", "o", "m"):
+        p = cp(ehub, f"{D}:{handle}/{path}", tmp_path / "x")
+        assert p.returncode == 1 and ("out of the work directory" in p.stderr or "No such file" in p.stderr), (path, p.stderr)
+    for path in ("f", "d"):
+        assert cp(ehub, f"{D}:{handle}/{path}", tmp_path / "x").returncode == 1
+    for path in ("../other/mine", "/etc/passwd", "a/../../x", ".", "a//b", "d/"):
+        p = cp(ehub, f"{D}:{handle}/{path}", tmp_path / "x")
+        assert p.returncode == 2 and "beneath the work directory" in p.stderr, (path, p.stderr)
+    good(cp(ehub, f"{D}:{handle}/link", tmp_path / "x"))
+    assert (tmp_path / "x").read_bytes() == b"in\n"
+    for path in ("up/evil", "o/evil"):
+        assert cp(ehub, tmp_path / "x", f"{D}:{handle}/{path}").returncode == 1
+    # A link in the place of the file is replaced, not followed.
+    good(cp(ehub, tmp_path / "x", f"{D}:{handle}/o"))
+    assert open(os.path.join(dev.root, "other/mine"), encoding="ascii").read() == "secret\n" and not os.path.islink(os.path.join(dev.root, "w/o"))
+    assert not os.path.exists(os.path.join(dev.root, "evil"))
+    assert cp(ehub, f"{D}:nohandle/x", tmp_path / "z").returncode == 1
+    good(cp(ehub, f"{D}:{other}/mine", tmp_path / "z"))
+    nothing_left(dev)
+
+
+@pytest.mark.parametrize("value", ["no", "read"])
+def test_policy_decides(ehub, dev, tmp_path, value):
+    dev.policy = {"work": {"files": value}}
+    dev.write_conf()
+    old = dev.pid("workerd")
+    os.kill(dev.pid("launcher"), 1)
+    dev.restarted("workerd", old)
+    handle = run(ehub, "echo x >x; sleep 60")
+    wait_for(lambda: os.path.exists(os.path.join(dev.root, "w/x")), 10, "it ran")
+    p = cp(ehub, f"{D}:{handle}/x", tmp_path / "x")
+    assert p.returncode == (0 if value == "read" else 1), p.stderr
+    if value == "no":
+        assert f"policy.conf:2: files = {value}" in p.stderr, p.stderr
+        (tmp_path / "x").write_bytes(b"y")
+    p = cp(ehub, tmp_path / "x", f"{D}:{handle}/x")
+    assert p.returncode == 1 and f"policy.conf:2: files = {value}" in p.stderr, p.stderr
+    assert re.search(rf"files +{value}\n", dev.ctl("policy", json_out=False).out)
+
+
+def start_cp(ehub, *args):
+    return ehub.popen("-j", "cp", *map(str, args))
+
+
+@pytest.mark.parametrize("way", ["get", "put"])
+@pytest.mark.parametrize("what", ["link", "connectd", "workerd", "hub", "cp"])
+def test_goes_on_where_it_was(ehub, dev, wire, tmp_path, way, what):
+    """Cut in the middle: the whole file arrives, the digest is right, and not everything goes twice."""
+    size = 24 << 20
+    data = os.urandom(size)
+    handle = run(ehub, "sleep 100")
+    there, here = os.path.join(dev.root, "w/big"), tmp_path / "big"
+    wait_for(lambda: os.path.isdir(os.path.dirname(there)), 10, "it runs")
+    if way == "get":
+        with open(there, "wb") as f:
+            f.write(data)
+        os.chmod(there, 0o644)
+    else:
+        here.write_bytes(data)
+    wire.rate = 12 << 20
+    args = (f"{D}:{handle}/big", here) if way == "get" else (here, f"{D}:{handle}/big")
+    before = wire.up_bytes + wire.down_bytes
+    p = start_cp(ehub, *args)
+    wait_for(lambda: wire.up_bytes + wire.down_bytes > before + (8 << 20), 60, "it is under way")
+    if what == "link":
+        wire.cut()
+    elif what in ("connectd", "workerd"):
+        dev.restarted(what, dev.kill9(what))
+    elif what == "hub":
+        ehub.restart()
+    else:
+        p.kill()
+        p.communicate()
+        p = start_cp(ehub, *args)
+    wire.rate = 0
+    out, err = p.communicate(timeout=100)
+    assert p.returncode == 0, (out, err)
+    got = json.loads(out)
+    print(err.decode())
+    assert got["size"] == size and got["sha256"] == sha(data) and (got["resumed_from"] == 0 if what == "workerd" else 0 < got["resumed_from"] < size), got
+    assert (here.read_bytes() if way == "get" else open(there, "rb").read()) == data
+    assert os.listdir(tmp_path) == ["big"]
+    nothing_left(dev)
+
+
+def test_sparse_and_huge(ehub, dev, wire, tmp_path):
+    """Four GiB of which little is there: neither end writes the rest, and the link does not carry it."""
+    handle = run(ehub, "dd if=/dev/urandom of=s bs=64K count=3 seek=16000 2>/dev/null; dd if=/dev/urandom of=s bs=64K count=1 conv=notrunc 2>/dev/null; "
+                       "truncate -s 4G s; touch ready; sleep 100")
+    there = os.path.join(dev.root, "w/s")
+    wait_for(lambda: os.path.exists(os.path.join(dev.root, "w/ready")), 20, "it ran")
+    before = wire.up_bytes + wire.down_bytes
+    good(cp(ehub, f"{D}:{handle}/s", tmp_path / "s", timeout=140))
+    assert os.stat(tmp_path / "s").st_size == 4 << 30 and os.stat(tmp_path / "s").st_blocks * 512 < 4 << 20
+    assert subprocess.run(["cmp", there, tmp_path / "s"], check=False).returncode == 0
+    os.chmod(tmp_path / "s", 0o600)
+    (tmp_path / "t").write_bytes(b"")
+    os.truncate(tmp_path / "t", 1 << 30)
+    good(cp(ehub, tmp_path / "t", f"{D}:{handle}/t", timeout=140))
+    st = os.stat(os.path.join(dev.root, "w/t"))
+    assert st.st_size == 1 << 30 and st.st_blocks * 512 < 4 << 20
+    assert wire.up_bytes + wire.down_bytes - before < 8 << 20
+    nothing_left(dev)
+
+
+def test_a_file_that_changes_is_not_taken(ehub, dev, wire, tmp_path):
+    """The digest is of what was read from the beginning: a part of an older content is not joined to a newer."""
+    handle = run(ehub, "sleep 100")
+    there = os.path.join(dev.root, "w/f")
+    wait_for(lambda: os.path.isdir(os.path.dirname(there)), 10, "it runs")
+    (tmp_path / "f.edgeward-part").write_bytes(b"old" * 1000)
+    with open(there, "wb") as f:
+        f.write(b"new" * 5000)
+    os.chmod(there, 0o644)
+    good(cp(ehub, f"{D}:{handle}/f", tmp_path / "f"))
+    assert (tmp_path / "f").read_bytes() == b"new" * 5000
+    (tmp_path / "g.edgeward-part").write_bytes(b"longer" * 10000)   # than the file is
+    good(cp(ehub, f"{D}:{handle}/f", tmp_path / "g"))
+    assert (tmp_path / "g").read_bytes() == b"new" * 5000 and sorted(os.listdir(tmp_path)) == ["f", "g"]
+
+
+def test_wrong_use(ehub, tmp_path):
+    (tmp_path / "x").write_bytes(b"x")
+    for args in ((), ("a",), (tmp_path / "x", tmp_path / "y"), (f"{D}:h/x", f"{D}:h/y"), (f"{D}:h/", tmp_path / "y")):
+        assert cp(ehub, *args).returncode == 2, args
+    p = cp(ehub, tmp_path / "x", "nodevice:h/x")
+    assert p.returncode == 1 and "no device nodevice" in p.stderr
+    p = cp(ehub, tmp_path, f"{D}:h/x")
+    assert p.returncode == 1 and "not a regular file" in p.stderr
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_many_leave_nothing(ehub, dev, tmp_path):
+    """50 files each way, four at a time: descriptors and processes are as before."""
+    handle = run(ehub, "sleep 100")
+    wait_for(lambda: os.path.isdir(os.path.join(dev.root, "w")), 10, "it runs")
+    (tmp_path / "x").write_bytes(b"x" * 10000)
+    good(cp(ehub, tmp_path / "x", f"{D}:{handle}/x"))
+    four = lambda i: [start_cp(ehub, tmp_path / "x", f"{D}:{handle}/x{j}") for j in (i, i + 1)] + \
+                     [start_cp(ehub, f"{D}:{handle}/x", tmp_path / f"y{j}") for j in (i, i + 1)]
+    assert [p.wait(60) for p in four(0)] == [0] * 4     # workerd keeps as many records for the next ones
+    count = lambda: {r: len(os.listdir(f"/proc/{dev.pid(r)}/fd")) for r in ("connectd", "workerd", "launcher")}
+    nothing_left(dev)
+    before = count()
+    for i in range(0, 50, 2):
+        for p in four(i):
+            out, err = p.communicate(timeout=60)
+            assert p.returncode == 0, (out, err)
+    nothing_left(dev)
+    wait_for(lambda: count() == before, 10, lambda: f"{count()} is {before}")
