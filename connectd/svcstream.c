@@ -125,6 +125,7 @@ next_request(struct svc_stream *st)
 	svc_drop_service(st);
 	if (st->close_after || st->peer_ended) {
 		svc_finish(st);
+		mux_resume(&st->chan);	/* what was sent behind it is of no use any more */
 		return;
 	}
 	st->in_off = st->in_len = 0;

@@ -15,13 +15,16 @@
 
 #define BACK_MAX	65536u
 #define ASK_MAX		16384u
+#define LINGER_MS	1000
 
 struct proxyconn {
 	struct proxyconn *next;
 	struct proxyconns *all;
 	uint32_t id;			/* of the request to the hub */
-	bool opened, refused, browser_ended, device_ended, refusing;
+	bool opened, browser_ended, device_ended, refusing, lingering;
+	bool passed;			/* a request has gone on its way */
 	struct loop_io browser, device;
+	int device_fd;
 	struct loop_timer timer;	/* its end, from the loop */
 	struct svcgate gate;
 	size_t in_off, in_len;		/* what the browser sent and the gate has not taken */
@@ -46,7 +49,7 @@ drop(struct loop_timer *timer)
 	struct proxyconn *c = timer->ctx;
 	struct proxyconn **p = &c->all->list;
 	struct loop *loop = c->all->cli->loop;
-	int browser = c->browser.fd, device = c->device.fd;
+	int browser = c->browser.fd, device = c->device_fd;
 
 	while (*p != c)
 		p = &(*p)->next;
@@ -77,6 +80,11 @@ refuse(struct proxyconn *c, unsigned status, const char *why)
 
 	if (c->refusing)
 		return;
+	/* Amid answers of the device another one would be taken for a part of them. */
+	if (c->passed) {
+		drop_soon(c);
+		return;
+	}
 	c->refusing = c->device_ended = c->browser_ended = true;
 	c->in_len = c->in_off = c->out_len = c->out_off = 0;
 	n = snprintf((char *)c->back + c->back_len, sizeof(c->back) - c->back_len, "HTTP/1.1 %u edgehub\r\nContent-Type: text/plain; "
@@ -99,13 +107,14 @@ to_device(struct proxyconn *c)
 		status = svcgate_take(&c->gate, c->in + c->in_off, c->in_len - c->in_off, &used, c->out, &c->out_len, &why);
 		c->in_off += used;
 		moved = used > 0;
+		c->passed = c->passed || c->out_len > 0;
 		if (status != 0) {
 			refuse(c, status, why);
 			return true;
 		}
 	}
 	if (c->opened && c->out_off < c->out_len) {
-		ssize_t n = send(c->device.fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send(c->device_fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n > 0)
 			c->out_off += (size_t)n;
@@ -156,12 +165,35 @@ from_device(struct proxyconn *c)
 
 	if (!c->opened || c->device_ended || c->back_len > 0)
 		return false;
-	n = read(c->device.fd, c->back, sizeof(c->back));
+	n = read(c->device_fd, c->back, sizeof(c->back));
 	if (n > 0)
 		c->back_len = (size_t)n;
 	else if (n == 0 || errno != EAGAIN)
 		c->device_ended = true;
 	return n > 0;
+}
+
+/* Closed with bytes unread, the connection would be reset, and the answer with it. */
+static void
+linger(struct proxyconn *c)
+{
+	struct loop *loop = c->all->cli->loop;
+
+	c->lingering = true;
+	loop_io_set(loop, &c->device, 0);
+	if (shutdown(c->browser.fd, SHUT_WR) < 0 || loop_io_set(loop, &c->browser, EPOLLIN) < 0)
+		drop_soon(c);
+	else
+		loop_timer_set_ms(loop, &c->timer, LINGER_MS);
+}
+
+static void
+discard(struct proxyconn *c)
+{
+	ssize_t n = read(c->browser.fd, c->in, sizeof(c->in));
+
+	if (n == 0 || (n < 0 && errno != EAGAIN))
+		drop_soon(c);
 }
 
 static void
@@ -179,8 +211,12 @@ go_on(struct proxyconn *c)
 		moved = to_browser(c) || moved;
 	}
 	if (c->browser_ended && c->in_off == c->in_len && c->out_off == c->out_len && c->opened && !c->device_ended)
-		shutdown(c->device.fd, SHUT_WR);
-	if ((c->device_ended && c->back_len == 0) || (c->browser_ended && !c->opened && !c->refusing)) {
+		shutdown(c->device_fd, SHUT_WR);
+	if (c->device_ended && c->back_len == 0) {
+		linger(c);
+		return;
+	}
+	if (c->browser_ended && !c->opened && !c->refusing) {
 		drop_soon(c);
 		return;
 	}
@@ -198,10 +234,16 @@ on_io(struct loop_io *io, uint32_t events)
 
 	/* A hang-up on a side that is not awaited would make the loop hot. */
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && io->events == 0) {
-		drop_soon(c);
+		if (io == &c->device && c->lingering)
+			loop_io_del(c->all->cli->loop, io);
+		else
+			drop_soon(c);
 		return;
 	}
-	go_on(c);
+	if (c->lingering)
+		discard(c);
+	else
+		go_on(c);
 }
 
 /* ---- from the outside ---- */
@@ -220,7 +262,7 @@ proxyconns_add(struct proxyconns *all, int fd)
 	}
 	snprintf(req.device, sizeof(req.device), "%s", all->device);
 	c->all = all;
-	c->browser.fd = c->device.fd = -1;
+	c->browser.fd = c->device.fd = c->device_fd = -1;
 	loop_timer_init(&c->timer, drop, c);
 	svcgate_init(&c->gate, all->gate);
 	c->next = all->list;
@@ -233,6 +275,8 @@ proxyconns_add(struct proxyconns *all, int fd)
 		r = loop_io_add(all->cli->loop, &c->device, ends[0], 0, on_io, c);
 	if (r < 0)
 		close(ends[0]);
+	else
+		c->device_fd = ends[0];
 	if (r == 0)
 		r = ipc_request(&all->cli->chan, ADMIN_REQ_PIPE, &req, sizeof(req), &ends[1], 1, &c->id);
 	close(ends[1]);
@@ -260,7 +304,8 @@ proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
 		c->opened = true;
 	else
 		refuse(c, 502, clean);
-	go_on(c);
+	if (!c->lingering)
+		go_on(c);
 }
 
 int

@@ -20,8 +20,7 @@ import time
 import pytest
 
 from lib import proc
-from lib.agent import is_root
-from lib.services import REPORTS, Service, Site, dechunk, exchange, get, header, say
+from lib.services import REPORTS, Service, Site, exchange, get, header, say
 from lib.proc import wait_for
 from lib.session import DATA, END, RESET, WINDOW
 
@@ -452,6 +451,38 @@ def test_stalled_consumer(site, service, port):
         for s in stalled:
             s.close()
     wait_for(lambda: get(port, "/hello")[2] == b"hello", 20)
+
+
+def test_mixed_load(site, service, port):
+    """A run's log of 20 MB and a download of 40 MB go their way; small requests beside them are answered while both run, and all bytes are right."""
+    done = {}
+
+    def log():
+        out = site.hub.cli("run", "dev", "--", "sh", "-c", "yes 0123456789abcde | head -c 20971520", timeout=100)
+        done["log"] = len(out), hashlib.sha256(out).hexdigest()
+
+    def download():
+        n, h = 40 << 20, hashlib.sha256()
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+            s.sendall(b"GET /big?%d HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % (n, port))
+            f = s.makefile("rb")
+            while f.readline() != b"\r\n":
+                pass
+            while data := f.read(1 << 18):
+                h.update(data)
+                n -= len(data)
+        done["download"] = n, h.hexdigest()
+    threads = [threading.Thread(target=f) for f in (log, download)]
+    for t in threads:
+        t.start()
+    answered = 0
+    while answered < 10 or (any(t.is_alive() for t in threads) and answered < 500):
+        assert get(port, "/hello")[2] == b"hello"
+        answered += 1
+    for t in threads:
+        t.join(100)
+    assert done["log"] == (20 << 20, hashlib.sha256(b"0123456789abcde\n" * (20 << 16)).hexdigest())
+    assert done["download"] == (0, hashlib.sha256(bytes(range(256)) * (40 << 12)).hexdigest())
 
 
 def test_reconnect(site, service):
