@@ -107,7 +107,6 @@ to_device(struct proxyconn *c)
 		status = svcgate_take(&c->gate, c->in + c->in_off, c->in_len - c->in_off, &used, c->out, &c->out_len, &why);
 		c->in_off += used;
 		moved = used > 0;
-		c->passed = c->passed || c->out_len > 0;
 		if (status != 0) {
 			refuse(c, status, why);
 			return true;
@@ -116,6 +115,7 @@ to_device(struct proxyconn *c)
 	if (c->opened && c->out_off < c->out_len) {
 		ssize_t n = send(c->device_fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
 
+		c->passed = c->passed || n > 0;
 		if (n > 0)
 			c->out_off += (size_t)n;
 		else if (n < 0 && errno != EAGAIN)
