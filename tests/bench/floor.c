@@ -4,6 +4,7 @@
  *   floor ipc MIB              records of 64 KiB over an AF_UNIX SOCK_SEQPACKET pair
  *   floor spawn COUNT          posix_spawn of echo, first byte out of its pipe
  *   floor cmd COUNT WINDOW ARGV...   COUNT runs, WINDOW in flight: first byte, end, runs a second
+ *   floor confined-spawn COUNT; floor confined-cmd COUNT WINDOW ARGV...   the same in the kernel's part of the full sandbox (confined.c)
  *   floor drain                reads standard input to its end: MB/s
  * One figure a line on standard output: name, tab, value.
  */
@@ -20,6 +21,7 @@
 #include <sys/wait.h>
 
 #include "bench.h"
+#include "confined.h"
 
 extern char **environ;
 
@@ -132,6 +134,8 @@ ipc(unsigned long mib)
 	waitpid(writer, NULL, 0);
 }
 
+static bool confined;
+
 /* One run in flight. */
 struct run {
 	int fd;
@@ -148,6 +152,15 @@ start(struct run *r, char **argv)
 
 	if (pipe2(p, O_CLOEXEC) != 0)
 		die("pipe2");
+	if (confined) {
+		r->start = now();
+		r->pid = confined_start(p[1], argv);
+		if (r->pid < 0)
+			die("fork");
+		close(p[1]);
+		r->fd = p[0];
+		return;
+	}
 	posix_spawn_file_actions_init(&fa);
 	posix_spawn_file_actions_adddup2(&fa, p[1], 1);
 	posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
@@ -234,6 +247,8 @@ main(int argc, char **argv)
 	static char *echo[] = { "/bin/echo", "x", NULL };
 	const char *what = argc > 1 ? argv[1] : "";
 
+	confined = strncmp(what, "confined-", 9) == 0;
+	what += confined ? 9 : 0;
 	if (strcmp(what, "tls16") == 0 && argc == 5)
 		tls16(number(argv[2]), argv[3], argv[4]);
 	else if (strcmp(what, "ipc") == 0 && argc == 3)
@@ -245,7 +260,7 @@ main(int argc, char **argv)
 	else if (strcmp(what, "drain") == 0)
 		drain();
 	else {
-		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | spawn N | cmd N WINDOW ARGV... | drain\n");
+		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain\n");
 		return 2;
 	}
 	return 0;

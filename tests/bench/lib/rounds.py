@@ -8,12 +8,12 @@ COMPARED = {
     "P3": ("stream", ["node", "go", "sshd"]),
     "P4": ("lines", ["floor", "python", "go", "node"]),
     "P5": ("latency", ["floor", "edgeward-uid"]),
-    "P6": ("latency", ["floor"]),
+    "P6": ("latency", ["floor", "confined"]),
     "P7": ("latency", ["sshd"]),
-    "P8": ("burst", ["floor", "go", "node", "sshd"]),
+    "P8": ("burst", ["floor", "confined", "go", "node", "sshd"]),
     "P14": ("stream", ["edgeward-cloop"]),
 }
-ORDER = ["floor", "edgeward", "go", "sshd", "node", "python", "edgeward-cloop", "edgeward-uid"]
+ORDER = ["floor", "confined", "edgeward", "go", "sshd", "node", "python", "edgeward-cloop", "edgeward-uid"]
 
 
 class Sizes:
@@ -71,6 +71,12 @@ def rows(goals, results):
                           results.notes.get(reference, reference), None if theirs is None else theirs * scale,
                           results.ratio(measure, subject, reference, metric), gate, stretch, at_least)
 
+    def bound(goal, what, measure, metric):
+        """No goal: what the kernel alone takes for the same sandbox, beside the floor."""
+        kernel, floor = results.median(measure, "confined", metric), results.median(measure, "floor", metric)
+        return report.Row(goal, what, report.number(kernel), results.notes.get("confined", "floor"), report.number(floor),
+                          report.number(results.ratio(measure, "confined", "floor", metric)), "-", "-", "kernel alone")
+
     made = []
     if "P1" in goals:
         made.append(against("P1", "log stream, MB/s", "stream", "MBps", "floor", 0.65, 0.85, True))
@@ -91,11 +97,13 @@ def rows(goals, results):
                             subject="edgeward-uid"))
     if "P6" in goals:
         made.append(against("P6", "the same in the full sandbox, p50 ms", "latency", "first_p50_ms", "floor", 2.0, 1.6, False))
+        made.append(bound("P6", "its namespaces and mounts alone, p50 ms", "latency", "first_p50_ms"))
     if "P7" in goals:
         made.append(against("P7", "the same, p50 ms", "latency", "first_p50_ms", "sshd", .5, .3, False))
     if "P8" in goals:
         for peer, gate, stretch in (("floor", .85, .95), ("go", 1.1, 1.2), ("node", 3, 4), ("sshd", 3.5, 5)):
             made.append(against("P8", "16 in flight, runs/s", "burst", "runs_per_s", peer, gate, stretch, True))
+        made.append(bound("P8", "its namespaces and mounts alone", "burst", "runs_per_s"))
     if "P14" in goals:
         made.append(against("P14", "cloop log CPU, s/GiB", "stream", "cpu_s_per_GiB", "edgeward", 2.0, 1.4, False,
                             subject="edgeward-cloop"))
