@@ -270,6 +270,7 @@ tell_again(struct session *s)
 	}
 	requests_work_back(s);
 	leases_work_back(s);
+	harness_work_back(s);
 }
 
 static void
@@ -290,6 +291,7 @@ on_down(void *ctx)
 
 	requests_work_down(s);
 	leases_work_down(s);
+	harness_work_down(s);
 	invframe_work_down(s);
 	forward_work_down(s);
 	attach_work_down(s);
@@ -309,6 +311,12 @@ static void
 on_report(uint32_t id, const struct work_report *rep, void *ctx)
 {
 	leases_report(ctx, id, rep);
+}
+
+static void
+on_harness(uint32_t id, const struct harness_done *done, void *ctx)
+{
+	harness_answer(ctx, id, done);
 }
 
 static uint8_t *
@@ -399,7 +407,7 @@ on_device(const struct device_info *info, void *ctx)
 static const struct workchan_listener listener = {
 	.device_answer = on_device_answer, .device = on_device, .l2_answer = on_l2_answer,
 	.attach_answer = on_attach_answer, .attach_end = on_attach_end,
-	.file_answer = on_file_answer,
+	.file_answer = on_file_answer, .harness = on_harness,
 	.inventory = on_inventory, .workload = on_workload, .gone = on_gone, .synced = on_synced, .down = on_down, .answer = on_answer, .report = on_report,
 	.rx_buffer = on_rx_buffer, .rx_unused = on_rx_unused, .output = on_output, .gap = on_gap,
 	.output_end = on_output_end,

@@ -28,6 +28,7 @@
 #include "connectd/results.h"
 #include "connectd/workchan.h"
 #include "proto/hub/mux.h"
+#include "proto/ipc/harness.h"
 
 enum session_state { SESSION_SYNCING, SESSION_HELLO, SESSION_UP, SESSION_OVER };
 
@@ -80,6 +81,14 @@ struct session_params {
 	void *ctx;
 };
 
+#define HARNESS_REQUESTS 4u
+struct harness_request {
+	bool used;
+	uint32_t ipc_id;		/* 0 = not with workerd now */
+	char id[CLOOP_ID_SIZE];
+	struct harness_ask ask;
+};
+
 struct request;
 struct lease_request;
 struct forward;
@@ -102,6 +111,7 @@ struct session {
 	struct request *requests;
 	unsigned nrequests;
 	struct lease_request *leases;
+	struct harness_request harnesses[HARNESS_REQUESTS];	/* harness.c */
 	struct forward *forwards;	/* forward.c */
 	struct svc_stream *svcs;	/* svcstream.c */
 	unsigned nsvcs;
@@ -177,6 +187,9 @@ void requests_free(struct session *s);
 
 /* harness.c */
 void harness_install(struct session *s, const struct cloop_frame *f);
+void harness_answer(struct session *s, uint32_t ipc_id, const struct harness_done *done);
+void harness_work_down(struct session *s);
+void harness_work_back(struct session *s);
 
 /* leases.c: revoke and secret_refresh, from the frame to the answer. */
 void leases_revoke(struct session *s, const struct cloop_frame *f);

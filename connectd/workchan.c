@@ -169,6 +169,12 @@ workchan_refresh(struct workchan *wc, const void *items, size_t len, uint32_t *r
 }
 
 int
+workchan_harness(struct workchan *wc, const struct harness_ask *ask, uint32_t *ret_id)
+{
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_HARNESS, ask, sizeof(*ask), NULL, 0, ret_id)) : -EPIPE;
+}
+
+int
 workchan_sync(struct workchan *wc)
 {
 	uint32_t id;

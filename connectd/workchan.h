@@ -13,6 +13,7 @@
 #include "common/monotime.h"
 #include "proto/ipc/attach.h"
 #include "proto/ipc/file.h"
+#include "proto/ipc/harness.h"
 #include "proto/ipc/l2.h"
 #include "connectd/mirror.h"
 
@@ -27,6 +28,7 @@ struct workchan_listener {
 	void (*down)(void *ctx);
 	void (*answer)(uint16_t type, uint32_t id, const struct work_answer *a, void *ctx);
 	void (*report)(uint32_t id, const struct work_report *rep, void *ctx);	/* of a revocation or a refresh */
+	void (*harness)(uint32_t id, const struct harness_done *done, void *ctx);
 	void (*inventory)(uint32_t id, void *ctx);	/* workerd has looked again; the mirror has it */
 	uint8_t *(*rx_buffer)(void *ctx);	/* where the next record may land; NULL = nowhere special */
 	void (*rx_unused)(void *ctx);
@@ -75,6 +77,7 @@ int workchan_start(struct workchan *wc, const void *spec, size_t len, int branch
 int workchan_signal(struct workchan *wc, const struct work_signal *sig, uint32_t *ret_id);
 int workchan_revoke(struct workchan *wc, const struct work_revoke *req, uint32_t *ret_id);
 int workchan_refresh(struct workchan *wc, const void *items, size_t len, uint32_t *ret_id);
+int workchan_harness(struct workchan *wc, const struct harness_ask *ask, uint32_t *ret_id);
 int workchan_sync(struct workchan *wc);
 int workchan_inventory(struct workchan *wc, uint32_t *ret_id);
 int workchan_sub(struct workchan *wc, const struct mirror_entry *e, uint64_t from, uint64_t limit);

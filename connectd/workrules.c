@@ -208,6 +208,20 @@ on_report(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_harness(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct workchan *wc = ctx;
+	struct harness_done done;
+
+	take(wc, msg, &done, sizeof(done));
+	if (!harness_done_ok(&done))
+		return -EBADMSG;
+	if (L(wc, harness))
+		wc->listener->harness(msg->hdr.id, &done, wc->listener_ctx);
+	return 0;
+}
+
 /* The one record that is used where it landed. */
 static int
 on_output(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
@@ -391,6 +405,7 @@ const struct ipc_rule workchan_rules[] = {
 	FIXED(WORK_ANS_START, sizeof(struct work_answer), on_answer),
 	FIXED(WORK_ANS_SIGNAL, sizeof(struct work_answer), on_answer),
 	FIXED(WORK_ANS_SYNC, 0, on_sync),
+	FIXED(WORK_ANS_HARNESS, sizeof(struct harness_done), on_harness),
 	{ .type = WORK_ANS_REVOKE, .states = IPC_ST_OPEN, .min = 1, .max = WORK_REPORT_MAX, .handler = on_report },
 	{ .type = WORK_ANS_REFRESH, .states = IPC_ST_OPEN, .min = 1, .max = WORK_REPORT_MAX, .handler = on_report },
 	{ .type = WORK_EV_OUTPUT, .states = IPC_ST_OPEN, .min = sizeof(struct work_output) + 1,

@@ -115,7 +115,7 @@ admit(const struct admit_now *now, struct work_spec *spec, char error[208], uint
 		snprintf(error, 208, "the device is being drained by its operator");
 		return WORK_REFUSED_BUSY;
 	}
-	r = permit(now->policy, spec, error);
+	r = (now->own ? permit_own : permit)(now->policy, spec, error);
 	if (r != WORK_OK)
 		return r;
 	if (now->ready->tree == LAUNCH_TREE_NONE && now->conf->work_sandbox == CONF_SANDBOX_REQUIRE) {

@@ -24,6 +24,7 @@ struct admit_now {			/* what the decision is made from */
 	uint32_t undelivered, undelivered_max;
 	uint64_t retained;
 	bool draining;
+	bool own;			/* the device's own: programs and environment are no hub's */
 	uint64_t disk_free, inodes_free;	/* of the work root */
 	bool one_disk;			/* it lies on, which a rate can be set for */
 	bool disk_was_low;		/* then an eighth more must be free: no start on the edge */

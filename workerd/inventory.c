@@ -17,6 +17,7 @@
 #include "workerd/confinement.h"
 #include "workerd/container.h"
 #include "workerd/sweep.h"
+#include "workerd/harness.h"
 #include "workerd/usb.h"
 #include "workerd/workerd.h"
 
@@ -100,14 +101,33 @@ is_program(const char *dir, size_t len, const char *name)
 }
 
 static bool
-is_there(const char *name, const char *dirs)
+find(const char *name, const char *dirs, char *path, size_t size)
 {
 	for (size_t len; *dirs != '\0'; dirs += len + (dirs[len] == ':')) {
 		len = strcspn(dirs, ":");
-		if (len > 0 && is_program(dirs, len, name))
-			return true;
+		if (len == 0 || !is_program(dirs, len, name))
+			continue;
+		snprintf(path, size, "%.*s/%s", (int)len, dirs, name);
+		return true;
 	}
 	return false;
+}
+
+static bool
+is_there(const char *name, const char *dirs)
+{
+	char path[PATH_MAX];
+
+	return find(name, dirs, path, sizeof(path));
+}
+
+bool
+inventory_where(const struct workerd *w, const char *name, char *path, size_t size)
+{
+	char dirs[HARNESS_DIRS_SIZE];
+
+	harness_dirs(w, dirs);
+	return find(name, dirs, path, size) || find(name, DIRS, path, size);
 }
 
 uint32_t
@@ -185,12 +205,15 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 	struct sending s = { .chan = chan };
 	struct statvfs st;
 	uint64_t inodes;
+	char dirs[HARNESS_DIRS_SIZE];
 
+	harness_dirs(w, dirs);
 	inv.usb_left_out = usb_scan(&usb_places, w->inventory.groups, send_usb, &s);
 	inv.usb = s.n;
 	inv.limits = w->ready.controllers;
 	inv.filter_issue = (uint8_t)confinement_filter_issue(&w->ready);
-	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, DIRS));
+	inv.found[INVENTORY_HARNESSES] = permitted(&w->policy, inventory_find(INVENTORY_HARNESSES, dirs) |
+	    inventory_find(INVENTORY_HARNESSES, DIRS));
 	inv.found[INVENTORY_ENGINES] = inventory_programs(INVENTORY_ENGINES);
 	inv.found[INVENTORY_RUNTIMES] = inventory_programs(INVENTORY_RUNTIMES);
 	inv.engines = sweep_problem(w) == NULL ? (uint8_t)container_engines(w) : 0;

@@ -23,6 +23,9 @@ void inventory_init(struct inventory *inv);
 /* Looks now and sends WORK_EV_USB for each device, then WORK_EV_INVENTORY. 0 or -errno of the channel. */
 int inventory_send(const struct workerd *w, struct ipc_chan *chan);
 
+/* Where the executable of that name is that workloads would find; false = nowhere. path is cut at size. */
+bool inventory_where(const struct workerd *w, const char *name, char *path, size_t size);
+
 /* There is git for workspaces, now. */
 bool inventory_has_git(void);
 

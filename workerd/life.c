@@ -10,6 +10,7 @@
 #include "common/monotime.h"
 #include "workerd/container.h"
 #include "workerd/control.h"
+#include "workerd/harness.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
 #include "workerd/output.h"
@@ -192,6 +193,8 @@ life_journal(struct workload *wl, enum journal_type type)
 	struct journal_record rec;
 	int r;
 
+	if (workload_is_own(wl))
+		return 0;
 	life_record(wl, type, &rec);
 	r = journal_append(&wl->w->journal, &rec);
 	if (r < 0)	/* the record in memory is right; only a launcher that dies now makes it "lost" */
@@ -227,6 +230,8 @@ finish(struct workload *wl)
 		    monotime_add_ms(monotime_now(), DISOWNED_KEEP_MS).ns : 0;
 	}
 	attach_workload_ended(wl);	/* its output is judged by the secrets */
+	if (workload_is_own(wl))
+		harness_ended(wl);
 	leases_ended(wl);
 	vault_free(wl);
 	output_close(wl);
@@ -373,6 +378,8 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 	if ((actions & ACT_REFUSE) != 0) {
 		tally_refused(wl->w, refusal, error);
 		workchan_answer_askers(wl, refusal, error);
+		if (workload_is_own(wl))
+			harness_refused(wl, error);
 	}
 	if ((actions & ACT_FORGET) != 0)
 		forget(wl);

@@ -21,8 +21,12 @@
 /* ---- pipe to ring ---- */
 
 static bool
-may_drop(const struct workerd *w)
+may_drop(const struct workload *wl)
 {
+	const struct workerd *w = wl->w;
+
+	if (workload_is_own(wl))	/* nobody takes it */
+		return true;
 	switch (w->conf.work_overflow) {
 	case CONF_OVERFLOW_DROP:
 		return true;
@@ -59,7 +63,7 @@ make_room(struct workload *wl, size_t want)
 	size_t room = record_room(&wl->rec), there;
 	uint64_t sent = wl->subscribed ? wl->cursor : 0, before = wl->rec.h->gap_bytes;
 	uint32_t gaps = wl->rec.h->gaps, reason;
-	bool drop = may_drop(wl->w);
+	bool drop = may_drop(wl);
 
 	if (room >= want || (!drop && !spill_helps(wl)))
 		return;
@@ -125,7 +129,7 @@ pass_mask(struct workload *wl)
 static bool
 is_full(struct workload *wl)
 {
-	if (may_drop(wl->w) || spill_helps(wl))
+	if (may_drop(wl) || spill_helps(wl))
 		return false;
 	return wl->vault != NULL ? mask_waits(wl) : record_room(&wl->rec) == 0;
 }

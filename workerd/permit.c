@@ -155,6 +155,20 @@ check_network(const struct policy *policy, struct work_spec *spec, char error[PE
 }
 
 enum work_refusal
+permit_own(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
+{
+	enum work_refusal r;
+
+	error[0] = '\0';
+	if (!policy->start) {
+		policy_no_start(policy, error, PERMIT_ERROR);
+		return WORK_REFUSED_POLICY;
+	}
+	r = check_network(policy, spec, error);
+	return r == WORK_OK ? check_limits(policy, spec, error) : r;
+}
+
+enum work_refusal
 permit(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR])
 {
 	enum work_refusal r;

@@ -18,5 +18,7 @@ enum work_refusal permit(const struct policy *policy, struct work_spec *spec, ch
 
 /* One program, of a start or an attach, against [work] programs; replaced as above. */
 enum work_refusal permit_program(const struct policy *policy, struct work_str *program, char error[PERMIT_ERROR]);
+/* The same for what the device runs on its own: its network and limits. */
+enum work_refusal permit_own(const struct policy *policy, struct work_spec *spec, char error[PERMIT_ERROR]);
 
 #endif

@@ -20,7 +20,7 @@ wanted(const struct workload *wl)
 {
 	const struct workerd *w = wl->w;
 
-	return !w->spool.off && wl->rec.h != NULL &&
+	return !w->spool.off && wl->rec.h != NULL && !workload_is_own(wl) &&
 	    (!w->session || wl->stalled || w->conf.work_overflow == CONF_OVERFLOW_DROP);
 }
 
@@ -150,7 +150,7 @@ leave_memory(struct workload *wl)
 static int
 work_on(struct workload *wl)
 {
-	if (wl->rec.h == NULL || (wl->w->session && !wl->full))
+	if (wl->rec.h == NULL || workload_is_own(wl) || (wl->w->session && !wl->full))
 		return -1;
 	note_acks(wl);
 	if (spooled_to(wl) < wl->rec.h->head) {

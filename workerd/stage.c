@@ -37,7 +37,8 @@
 #define MINUTE		60000LL
 
 static const int64_t deadlines[STAGES] = { [STAGE_FETCH] = 30 * MINUTE, [STAGE_PLACE] = 10 * MINUTE, [STAGE_CLEAN] = 10 * MINUTE,
-	[STAGE_COLLECT] = 10 * MINUTE, [STAGE_PUSH] = 10 * MINUTE, [STAGE_CREATE] = 5 * MINUTE, [STAGE_REMOVE] = 10 * MINUTE };
+	[STAGE_COLLECT] = 10 * MINUTE, [STAGE_PUSH] = 10 * MINUTE, [STAGE_CREATE] = 5 * MINUTE, [STAGE_REMOVE] = 10 * MINUTE,
+	[STAGE_INSTALL] = 15 * MINUTE };
 
 /* The spec and the job in the record, while one is looked at: views into text. */
 static uint8_t text[WORK_SPEC_MAX];
@@ -62,6 +63,12 @@ bool
 stage_is_after(const struct workload *wl)
 {
 	return stage_of(wl) == STAGE_COLLECT || stage_of(wl) == STAGE_PUSH || stage_of(wl) == STAGE_REMOVE;
+}
+
+int64_t
+stage_deadline(enum stage stage)
+{
+	return deadlines[stage];
 }
 
 static int
@@ -233,12 +240,12 @@ stage_last_word(const struct workload *wl, const char *otherwise, char *reason, 
 {
 	static const char mark[] = "edgeward: ";
 	const struct record_head *h = wl->rec.h;
-	uint64_t len = h->head - h->stage_from, most = h->ring < LINE_LOOK ? h->ring : LINE_LOOK;
+	uint64_t len = h != NULL ? h->head - h->stage_from : 0, most = h != NULL && h->ring < LINE_LOOK ? h->ring : LINE_LOOK;
 	const char *p, *found = NULL;
 	size_t n;
 
 	len = len < most ? len : most;
-	p = (const char *)record_at(&wl->rec, h->head - len);
+	p = len > 0 ? (const char *)record_at(&wl->rec, h->head - len) : NULL;
 	for (size_t i = 0; i + sizeof(mark) - 1 <= len; i++)
 		if ((i == 0 || p[i - 1] == '\n') && memcmp(p + i, mark, sizeof(mark) - 1) == 0)
 			found = p + i + sizeof(mark) - 1;
@@ -397,7 +404,7 @@ stage_drained(struct workload *wl)
 	struct work_job job;
 	uint64_t bytes;
 
-	if (wl->rec.h == NULL || (wl->rec.h->flags & RECORD_F_FINAL) != 0 || (stage == STAGE_PAYLOAD && wl->rec.h->job_len == 0))
+	if (wl->rec.h == NULL || (wl->rec.h->flags & RECORD_F_FINAL) != 0 || stage == STAGE_INSTALL || (stage == STAGE_PAYLOAD && wl->rec.h->job_len == 0))
 		return EV_DRAINED;
 	if (wl->refusing || stage == STAGE_CLEAN)
 		return wl->refusing ? EVENTS : refuse(wl);

@@ -18,7 +18,9 @@
 #include "proto/ipc/job.h"
 #include "workerd/workload.h"
 
-enum stage { STAGE_PAYLOAD, STAGE_FETCH, STAGE_PLACE, STAGE_CLEAN, STAGE_COLLECT, STAGE_PUSH, STAGE_CREATE, STAGE_REMOVE, STAGES };
+enum stage { STAGE_PAYLOAD, STAGE_FETCH, STAGE_PLACE, STAGE_CLEAN, STAGE_COLLECT, STAGE_PUSH, STAGE_CREATE, STAGE_REMOVE,
+	STAGE_INSTALL,	/* alone: a harness, see harness.h */
+	STAGES };
 
 /* The stage of the process that was started last. */
 enum stage stage_of(const struct workload *wl);
@@ -51,6 +53,9 @@ void stage_last_word(const struct workload *wl, const char *otherwise, char *buf
 
 /* Something of its log was sent. */
 void stage_sent(struct workload *wl);
+
+/* How long one may take, in ms; 0 = as the start says. */
+int64_t stage_deadline(enum stage stage);
 
 /* At the very end: the outcome of the payload, when it was noted (true), and the result; the job is wiped. */
 bool stage_finish(struct workload *wl);

@@ -13,6 +13,7 @@
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
 #include "workerd/container.h"
+#include "workerd/harness.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
 #include "workerd/life.h"
@@ -30,6 +31,7 @@ struct start_choice {
 	char top[IDS_TOP_SIZE];
 	uint32_t slot, parts;
 	struct work_job job;		/* decided: for a container engine, network and socket, too */
+	enum stage own;			/* of a workload of the device's own; else PAYLOAD */
 	int bundle;		/* a branch that came with the start, -1 = none */
 };
 
@@ -41,17 +43,20 @@ refuse(struct workerd *w, uint32_t id, enum work_refusal refusal, uint32_t flags
 }
 
 static enum work_refusal
-check_admission(struct workerd *w, struct work_spec *spec, char error[208], uint32_t *ret_flags)
+check_admission(struct workerd *w, struct work_spec *spec, bool own, char error[208], uint32_t *ret_flags)
 {
 	struct admit_now now = { .conf = &w->conf, .policy = &w->policy, .ready = &w->ready, .slots = w->slots,
 		.held = w->all.counts[ST_ACCEPTED] + w->all.counts[ST_HELD] + w->all.counts[ST_RUNNING] +
 		    w->all.counts[ST_DRAINING],
-		.undelivered = w->all.counts[ST_ENDED], .undelivered_max = w->undelivered_max, .draining = w->journal.drain };
+		.undelivered = w->all.counts[ST_ENDED], .own = own,
+		.undelivered_max = w->undelivered_max, .draining = w->journal.drain };
 	struct statvfs st;
 
 	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		if (wl->state == ST_ENDED)
 			now.retained += workload_in_memory(wl);
+		else if (workload_is_own(wl))	/* no hub gave it a slot */
+			now.held--;
 	if (fstatvfs(w->ids.root, &st) == 0)
 		admit_free(&st, &now.disk_free, &now.inodes_free);
 	now.one_disk = w->disk_major != 0;
@@ -226,6 +231,8 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 	memcpy(s.handle, wl->info.handle, sizeof(s.handle));
 	static_assert(sizeof(s.show) == sizeof(w->conf.work_show), "one bound");
 	memcpy(s.show, w->conf.work_show, sizeof(s.show));
+	if (stage == STAGE_PAYLOAD && (wl->rec.h->flags & RECORD_F_CONTAINER) == 0)
+		harness_show(w, s.show, sizeof(s.show));
 	if (container_stage(wl, stage))
 		container_launch(w, container_socket(), &s);
 	else if ((wl->rec.h->flags & RECORD_F_CONTAINER) != 0)
@@ -253,8 +260,10 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	int r;
 
 	snprintf(home, sizeof(home), "HOME=%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
-	if (!c->job.container)	/* its variables are what was sent and the image's */
+	if (!c->job.container) {	/* its variables are what was sent and the image's */
 		complete_env(spec, home);
+		harness_path(wl->w, spec);
+	}
 	wl->rec.h->slot = c->slot;
 	snprintf(wl->rec.h->work_dir, sizeof(wl->rec.h->work_dir), "%s", spec->work_dir);
 	wl->rec.h->dir_known = 1;
@@ -265,6 +274,11 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	r = life_journal(wl, JOURNAL_STARTED);
 	if (r < 0)
 		return r;
+	if (c->own != STAGE_PAYLOAD) {
+		wl->rec.h->stage = c->own;
+		wl->rec.h->deadline = monotime_add_ms(monotime_now(), stage_deadline(c->own)).ns;
+		return start_process(wl, spec, c->own, -1);
+	}
 	if (c->job.container && (r = put_decided(spec, &c->job)) < 0)
 		return r;
 	if (!job_is_plain(&c->job))
@@ -318,7 +332,7 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 	enum work_refusal r = decode_job(spec, &c->job, error);
 
 	if (r == WORK_OK)
-		r = check_admission(w, spec, error, ret_flags);
+		r = check_admission(w, spec, c->own != STAGE_PAYLOAD, error, ret_flags);
 	w->disk_was_low = claim ? r == WORK_REFUSED_DISK_LOW : w->disk_was_low;
 	if (r == WORK_OK)
 		r = confinement_decide(&w->conf, &w->policy, &w->ready, c->job.container && c->job.workspace == JOB_WORKSPACE_NONE ?
@@ -335,6 +349,14 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 	}
 	if (r == WORK_OK)
 		r = choose_dir(w, spec, claim, c->top, &c->slot, error);
+	if (r == WORK_OK && c->own == STAGE_PAYLOAD && strcmp(c->top, HARNESS_DIR) == 0) {
+		snprintf(error, 208, "work directory " HARNESS_DIR " is the device's own; name another one");
+		r = WORK_REFUSED_FORBIDDEN_PATH;
+	}
+	if (r == WORK_OK && c->own != STAGE_PAYLOAD && w->ids.count > 1 && c->slot == 0) {
+		snprintf(error, 208, "%.100s/" HARNESS_DIR " was made by the runner of another directory; remove it", w->ids.configured);
+		r = WORK_REFUSED_FORBIDDEN_PATH;
+	}
 	return r == WORK_OK && c->job.container ? container_check_dir(w, c->top, c->slot, error) : r;
 }
 
@@ -374,6 +396,10 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 	enum work_refusal refusal;
 	int r;
 
+	if (strncmp(spec->handle, HARNESS_HANDLE, sizeof(HARNESS_HANDLE) - 1) == 0) {
+		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "handles that begin with " HARNESS_HANDLE " are the device's own");
+		return;
+	}
 	if (known(w, spec, id))
 		return;
 	if (strcmp(spec->handle, SWEEP_HANDLE) == 0) {
@@ -404,4 +430,28 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 	w->started++;
 	if (stage_is_before(wl))	/* the hub follows what goes on from now on */
 		workchan_tell(wl);
+}
+
+enum work_refusal
+workload_start_own(struct workerd *w, struct work_spec *spec, enum stage stage, char error[208])
+{
+	struct start_choice c = { .bundle = -1, .own = stage };
+	uint32_t flags = 0;
+	enum work_refusal refusal = choose(w, spec, true, &c, error, &flags);
+	struct workload *wl;
+	int r;
+
+	if (refusal != WORK_OK)
+		return refusal;
+	wl = workload_add(w, spec->handle, ST_ACCEPTED);
+	if (wl == NULL)
+		fatal("out of memory");
+	memcpy(wl->top, c.top, sizeof(wl->top));
+	wl->delivered = true;		/* nobody is told of its end but who asked for it */
+	r = launch(wl, spec, &c);
+	if (r == 0)
+		return WORK_OK;
+	snprintf(error, 208, "cannot start: %s", strerror(-r));
+	workload_free(wl);
+	return WORK_REFUSED_START_FAILED;
 }

@@ -27,6 +27,12 @@ enum work_refusal start_find_dir(struct workerd *w, struct work_spec *spec, char
 /* A sealed memfd with what workinit will read. -errno. */
 int start_spec(const struct work_spec *spec);
 
+/*
+ * Starts a workload of the device's own (workload_is_own()), of the one stage: by the same checks but those of what a hub may run. spec is whole,
+ * its limits and network are the device's. error as that of an answer.
+ */
+enum work_refusal workload_start_own(struct workerd *w, struct work_spec *spec, enum stage stage, char error[208]);
+
 /* Asks the launcher for one process of an admitted workload (stage.h). spec is whole, without a job. 0 or -errno. */
 int start_process(struct workload *wl, const struct work_spec *spec, enum stage stage, int input);
 

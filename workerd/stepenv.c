@@ -135,16 +135,38 @@ raise_limits(struct work_spec *spec)
 		spec->pids = PIDS_MIN;
 }
 
+static void
+begin(void)
+{
+	step.n = 0;
+	step.len = 0;
+	step.full = false;
+	add_text("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+}
+
+static void
+finish(struct work_spec *spec, const char *script)
+{
+	step.words[0] = (struct work_str){ "/bin/sh", 7 };
+	step.words[1] = (struct work_str){ "-c", 2 };
+	step.words[2] = (struct work_str){ script, strlen(script) };
+	step.words[3] = (struct work_str){ "edgeward", 8 };
+	spec->argv = step.words;
+	spec->argc = 4;
+	spec->env = step.vars;
+	spec->envc = step.n;
+	spec->env_given = true;
+	spec->secrets = (struct work_str){ 0 };
+	raise_limits(spec);
+}
+
 int
 stepenv_make(struct work_spec *spec, const struct work_job *job, enum stage stage, const char *head, bool good)
 {
 	static const char *const scripts[STAGES] = { [STAGE_FETCH] = step_fetch, [STAGE_PLACE] = step_place, [STAGE_CLEAN] = step_clean,
 		[STAGE_COLLECT] = step_collect, [STAGE_PUSH] = step_push };
 
-	step.n = 0;
-	step.len = 0;
-	step.full = false;
-	add_text("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	begin();
 	add_text("HOME", "/nonexistent");
 	add_text("EW_KIND", kind_of(job));
 	add_number("EW_LIMIT", job->size_limit);
@@ -159,18 +181,20 @@ stepenv_make(struct work_spec *spec, const struct work_job *job, enum stage stag
 		add_remote(job);
 		add_text("EW_HEAD", head);
 	}
-	step.words[0] = (struct work_str){ "/bin/sh", 7 };
-	step.words[1] = (struct work_str){ "-c", 2 };
-	step.words[2] = (struct work_str){ scripts[stage], strlen(scripts[stage]) };
-	step.words[3] = (struct work_str){ "edgeward", 8 };
-	spec->argv = step.words;
-	spec->argc = 4;
-	spec->env = step.vars;
-	spec->envc = step.n;
-	spec->env_given = true;
-	spec->secrets = (struct work_str){ 0 };
-	raise_limits(spec);
+	finish(spec, scripts[stage]);
 	return step.full ? -E2BIG : 0;
+}
+
+void
+stepenv_install(struct work_spec *spec, const struct harness_source *source, const char *home)
+{
+	begin();
+	add_ways_out();
+	add_text("HOME", home);
+	add_text("EW_NAME", source->name);
+	add_text("EW_URL", source->url);
+	add_text("EW_DOMAIN", source->domain);
+	finish(spec, step_install);
 }
 
 void

@@ -11,6 +11,14 @@
  */
 int stepenv_make(struct work_spec *spec, const struct work_job *job, enum stage stage, const char *head, bool good);
 
+/* The official installer of a harness; the domain its server may lead to. */
+struct harness_source {
+	const char *name, *url, *domain;
+};
+
+/* The same for the step that installs one; nothing of it is a hub's. home is its work directory as everybody sees it. */
+void stepenv_install(struct work_spec *spec, const struct harness_source *source, const char *home);
+
 /* Nothing of the credential stays. */
 void stepenv_wipe(void);
 

@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "workerd/harness.h"
 #include "workerd/leases.h"
 #include "workerd/life.h"
 #include "workerd/output.h"
@@ -37,7 +38,7 @@ workchan_tell(struct workload *wl)
 {
 	struct work_workload info;
 
-	if (!ipc_chan_is_open(&wl->w->work))
+	if (!ipc_chan_is_open(&wl->w->work) || workload_is_own(wl))
 		return;
 	workload_info(wl, &info);
 	tell(wl->w, WORK_EV_WORKLOAD, &info, sizeof(info));
@@ -49,7 +50,8 @@ workchan_gone(const struct workload *wl)
 {
 	struct work_ref ref = { .wid = wl->info.wid };
 
-	tell(wl->w, WORK_EV_GONE, &ref, sizeof(ref));
+	if (!workload_is_own(wl))
+		tell(wl->w, WORK_EV_GONE, &ref, sizeof(ref));
 }
 
 void
@@ -133,7 +135,7 @@ on_signal(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	    (sig.signo != SIGINT && sig.signo != SIGTERM && sig.signo != SIGKILL))
 		return -EPROTO;
 	wl = workload_by_handle(ctx, sig.handle);
-	if (wl != NULL) {
+	if (wl != NULL && !workload_is_own(wl)) {
 		ans.wid = wl->info.wid;
 		workload_signal(wl, sig.signo);
 	} else {
@@ -166,6 +168,15 @@ on_refresh(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	explicit_bzero((void *)data, len);
 	return r;
+}
+
+static int
+on_harness(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct harness_ask ask;
+
+	memcpy(&ask, msg->data, sizeof(ask));
+	return harness_request(ctx, &ask, msg->hdr.id);
 }
 
 static int
@@ -249,6 +260,7 @@ static const struct ipc_rule rules[] = {
 	{ WORK_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, SIZE(work_signal), on_signal },
 	{ WORK_REQ_REVOKE, IPC_ST_OPEN, 0, 0, SIZE(work_revoke), on_revoke },
 	{ WORK_REQ_REFRESH, IPC_ST_OPEN, 0, 1, 0, WORK_DATA_MAX, on_refresh },
+	{ WORK_REQ_HARNESS, IPC_ST_OPEN, 0, 0, SIZE(harness_ask), on_harness },
 	{ WORK_REQ_SYNC, IPC_ST_OPEN, 0, 0, 0, 0, on_sync },
 	{ WORK_REQ_INVENTORY, IPC_ST_OPEN, 0, 0, 0, 0, on_inventory },
 	{ WORK_EV_SUB, IPC_ST_OPEN, 0, 0, SIZE(work_sub), on_sub },
@@ -283,6 +295,7 @@ drop(struct workerd *w)
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
 		wl->naskers = wl->result_told = 0;	/* those who asked are gone */
 	leases_unasked(w);
+	harness_unasked(w);
 }
 
 static void

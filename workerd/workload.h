@@ -76,6 +76,9 @@ struct workload *workload_add(struct workerd *w, const char *handle, enum state 
 struct workload *workload_by_wid(const struct workerd *w, uint32_t wid);
 struct workload *workload_by_handle(const struct workerd *w, const char *handle);
 
+/* The device's own, by its handle: connectd, the journal and the spool do not know it. */
+bool workload_is_own(const struct workload *wl);
+
 /* From what the launcher handed back. Takes fds: output, init channel, record, report; what it leaves is the caller's. */
 int workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4]);
 

@@ -122,13 +122,6 @@ mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_kind *
 }
 
 void
-mux_rx_start(struct mux_chan *c, uint64_t from)
-{
-	c->rx_next = from;
-	c->rx_limit = from + c->window;
-}
-
-void
 mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window)
 {
 	window = window == 0 ? STREAM_WINDOW : window;

@@ -123,8 +123,6 @@ uint32_t mux_new_id(struct mux *m);
 int mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_kind *kind, void *ctx, uint64_t rx_from,
     uint32_t window, uint64_t tx_from, uint64_t tx_window);
 
-/* The first byte we want, before anything came. */
-void mux_rx_start(struct mux_chan *c, uint64_t from);
 /* The peer's answer named what it wants: before anything was sent. */
 void mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window);
 

@@ -60,6 +60,9 @@ enum work_type {
 	WORK_ANS_REVOKE = 0x0271,	/* W: wire, work_report_decode() */
 	WORK_REQ_REFRESH = 0x0272,	/* C: items of secrets.h, files of one lease; or empty + 1 sealed memfd with the same */
 	WORK_ANS_REFRESH = 0x0273,	/* W: wire, work_report_decode() */
+	/* See harness.h. */
+	WORK_REQ_HARNESS = 0x02c0,	/* C: struct harness_ask */
+	WORK_ANS_HARNESS = 0x02c1,	/* W: struct harness_done, when it is there or will not be; a new INVENTORY comes before */
 	/* See device.h. */
 	WORK_REQ_DEVICE = 0x0260,	/* C: struct device_open */
 	WORK_ANS_DEVICE = 0x0261,	/* W: struct device_answer; with ok 1 descriptor, the stream on which the kernel speaks USB/IP */
