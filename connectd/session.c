@@ -147,7 +147,7 @@ session_text(struct session *s, const uint8_t *data, size_t len)
 
 	if (s->state == SESSION_OVER)
 		return;
-	if (cloop_decode(data, len, CLOOP_VERSION, &doc, &f, &why) < 0) {
+	if (cloop_decode(data, len, s->state == SESSION_UP ? s->version : CLOOP_VERSION, &doc, &f, &why) < 0) {
 		session_end(s, SESSION_FAILED, PROTOCOL_ERROR, "protocol", "the hub sent %s", why);
 		return;
 	}

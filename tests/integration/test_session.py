@@ -53,6 +53,20 @@ def test_negotiation(agent, hub, maximum):
     assert hub.session().version == min(maximum, 6)
 
 
+def test_a_frame_above_the_negotiated_version_ends_the_session(agent, hub):
+    """Below and at it is fine (errors are stamped 1); what is above was not agreed on, whatever this agent could speak."""
+    hub.b.version = 3
+    agent()
+    s = hub.session()
+    for v in (1, 3):
+        s.send_text(json.dumps({"v": v, "type": "status_req", "id": f"v{v}", "handle": "nobody", "payload": {}}))
+        hub.wait("the answer", lambda v=v: any(f.get("id") == f"v{v}" for _, f in s.frames), 10)
+    s.send_text('{"v":4,"type":"status_req","id":"v4","handle":"nobody","payload":{}}')
+    hub.wait("the end", lambda: not s.alive, 10)
+    assert not any(f.get("id") == "v4" for _, f in s.frames)
+    hub.session(after=s)
+
+
 @pytest.mark.parametrize("version", [0, -1, 7, 99, "1", 1.5, None, 2**40])
 def test_welcome_of_a_version_we_did_not_offer(agent, hub, version):
     hub.b.welcome = lambda p: {**p, "protocol_version": version}

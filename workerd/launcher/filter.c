@@ -10,6 +10,7 @@
 #include "workerd/launcher/filter.h"
 
 #include <errno.h>
+#include <linux/net.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdbool.h>
@@ -35,7 +36,10 @@ struct row {
 #define SHARED(call)		{ FILTER_WORKLOAD_SHARED, EPERM, { .nr = SCMP_SYS(call) } }
 /* Only the low half of an ioctl's number counts, and so must the comparison. */
 #define NO_IOCTL(n)		{ FILTER_INHERITED, EPERM, { SCMP_SYS(ioctl), 1, { SANDBOX_MASK(1, 0xffffffffu, n) } } }
-#define NO_FAMILY(af)		{ FILTER_INHERITED, EAFNOSUPPORT, { SCMP_SYS(socket), 1, { SANDBOX_MASK(0, 0xffffffffu, af) } } }
+#define NO_SOCKETS(call, af)	{ FILTER_INHERITED, EAFNOSUPPORT, { SCMP_SYS(call), 1, { SANDBOX_MASK(0, 0xffffffffu, af) } } }
+#define NO_FAMILY(af)		NO_SOCKETS(socket, af), NO_SOCKETS(socketpair, af)
+/* 32-bit x86's one call for all of them: its family lies in memory, where a filter cannot look. n as in linux/net.h. */
+#define NO_SOCKETCALL(n)	{ FILTER_INHERITED, EAFNOSUPPORT, { SCMP_SYS(socketcall), 1, { SANDBOX_MASK(0, 0xffffffffu, n) } } }
 #define NO_FLAG(call, flag)	{ FILTER_WORKLOAD, EPERM, { SCMP_SYS(call), 1, { SANDBOX_MASK(0, flag, flag) } } }
 
 static const struct row rows[] = {
@@ -57,6 +61,7 @@ static const struct row rows[] = {
 	NO_FAMILY(AF_X25), NO_FAMILY(AF_ROSE), NO_FAMILY(AF_DECnet), NO_FAMILY(AF_KEY), NO_FAMILY(AF_RDS), NO_FAMILY(AF_PPPOX),
 	NO_FAMILY(AF_LLC), NO_FAMILY(AF_TIPC), NO_FAMILY(AF_RXRPC), NO_FAMILY(AF_PHONET), NO_FAMILY(AF_IEEE802154), NO_FAMILY(AF_CAIF),
 	NO_FAMILY(AF_NFC), NO_FAMILY(AF_KCM), NO_FAMILY(AF_QIPCRTR), NO_FAMILY(AF_SMC), NO_FAMILY(AF_XDP),
+	NO_SOCKETCALL(SYS_SOCKET), NO_SOCKETCALL(SYS_SOCKETPAIR),
 
 	/* mounts and roots, by the old calls and the new */
 	LATE(mount), LATE(umount), LATE(umount2), LATE(pivot_root), LATE(chroot), LATE(open_tree), LATE(move_mount), LATE(fsopen),

@@ -41,6 +41,7 @@
 
 #define STRINGS_MAX	(WORK_ARGV_MAX > WORK_ENV_MAX ? WORK_ARGV_MAX : WORK_ENV_MAX)
 
+#define FIRST_MAX_MS	5000	/* it takes a millisecond; cpu.max may stretch that */
 #define STACK_GAP	8192	/* for what is left to do for the one whose stack it was */
 
 static struct {
@@ -441,19 +442,38 @@ begin(const struct workinit_fds *fds)
 	_exit(0);
 }
 
+/*
+ * The one that makes the pid namespace is a runner before it ends: whoever shares its id could stop it. Then it is ended, and with it the
+ * start; we wait for nobody without a bound.
+ */
+static void
+await_first(int pidfd, pid_t pid)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	if (poll(&p, 1, FIRST_MAX_MS) == 0) {
+		kill(pid, SIGKILL);
+		poll(&p, 1, FIRST_MAX_MS);
+	}
+	close(pidfd);
+}
+
 pid_t
 workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
 	bool first_of = (s->parts & LAUNCH_PART_PID) != 0;
+	int pidfd = -1;
 	long pid;
 
 	if (fds->cgroup >= 0) {
 		args.flags = CLONE_INTO_CGROUP;
 		args.cgroup = (unsigned)fds->cgroup;
 	}
-	if (first_of)
-		args.flags |= CLONE_VFORK;	/* until it has ended */
+	if (first_of) {		/* its end is waited for */
+		args.flags |= CLONE_PIDFD;
+		args.pidfd = (uint64_t)(uintptr_t)&pidfd;
+	}
 	*l->confine.first = 0;
 	pid = syscall(SYS_clone3, &args, sizeof(args));
 	if (pid == 0) {
@@ -463,8 +483,11 @@ workinit_start(const struct launcher *l, const struct launch_start *s, const str
 			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false, s->slot };
 		begin(fds);
 	}
-	if (pid < 0 || !first_of || *l->confine.first == 0)
+	if (pid < 0 || !first_of)
 		return pid < 0 ? -errno : (pid_t)pid;
+	await_first(pidfd, (pid_t)pid);
+	if (*l->confine.first == 0)
+		return (pid_t)pid;
 	waitpid((pid_t)pid, NULL, 0);
 	return *l->confine.first;
 }
