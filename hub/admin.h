@@ -17,7 +17,9 @@
 #include "hub/runinfo.h"
 #include "hub/token.h"
 #include "proto/ipc/device.h"
+#include "proto/ipc/firewall.h"
 #include "proto/ipc/ipc.h"
+#include "proto/ipc/spec.h"
 #include "proto/ipc/wire.h"
 
 #define ADMIN_LOG_MAX	65536u
@@ -222,6 +224,9 @@ struct admin_start {
 	const uint8_t *secrets;		/* items of secrets.h, or NULL: files, and variables that are in env */
 	size_t nsecrets;
 	char devices[DEVICE_LIST_SIZE];	/* ids of what is forwarded to the device, and the run is to have */
+	enum work_network network;
+	const uint8_t *firewall;	/* with FILTERED: as fw_put() made it, and fw_get() takes it */
+	size_t firewall_len;
 };
 
 /*
@@ -237,8 +242,9 @@ const char *admin_start_next(struct admin_start *start, size_t *ret_len);
 int admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, const char *device,
     const char *work_dir, const struct admin_limits *limits, const void *job, size_t job_len, char *const argv[], char *const env[]);
 
-/* Appends secrets and devices to an encoded request of *len bytes; nothing, if there are none. -ENOSPC. */
-int admin_start_more(void *buf, size_t size, size_t *len, const void *items, size_t nitems, const char *devices);
+/* Appends secrets, devices and the network (fw: of FILTERED) to an encoded request of *len bytes; nothing, if there are none. -ENOSPC. */
+int admin_start_more(void *buf, size_t size, size_t *len, const void *items, size_t nitems, const char *devices, enum work_network network,
+    const struct firewall *fw);
 
 /* True if every string of a received record is terminated and padded; one for each struct that has strings. */
 bool admin_token_req_ok(const struct admin_token_req *req);

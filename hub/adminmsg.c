@@ -86,21 +86,44 @@ admin_secret_revoke_ok(const struct admin_secret_revoke *req)
 }
 
 int
-admin_start_more(void *buf, size_t size, size_t *len, const void *items, size_t nitems, const char *devices)
+admin_start_more(void *buf, size_t size, size_t *len, const void *items, size_t nitems, const char *devices, enum work_network network,
+    const struct firewall *fw)
 {
+	bool net = network != WORK_NETWORK_DEFAULT;
 	struct wire_w w;
 	size_t more;
 	int r;
 
 	wire_w_init(&w, (uint8_t *)buf + *len, size - *len);
-	if (nitems > 0 || devices[0] != '\0')
+	if (nitems > 0 || devices[0] != '\0' || net)
 		wire_put_bytes(&w, items, nitems);
-	if (devices[0] != '\0')
+	if (devices[0] != '\0' || net)
 		wire_put_str(&w, devices);
+	if (net)
+		wire_put_u8(&w, (uint8_t)network);
+	if (network == WORK_NETWORK_FILTERED)
+		fw_put(&w, fw);
 	r = wire_w_done(&w, &more);
 	if (r == 0)
 		*len += more;
 	return r;
+}
+
+static bool
+take_network(struct wire_r *r, struct admin_start *start)
+{
+	static struct firewall fw;
+	uint8_t network = wire_u8(r);
+
+	if (network == WORK_NETWORK_DEFAULT || network > WORK_NETWORK_HOST)
+		return false;
+	start->network = (enum work_network)network;
+	if (start->network != WORK_NETWORK_FILTERED)
+		return true;
+	start->firewall = r->p;
+	fw_get(r, &fw);
+	start->firewall_len = (size_t)(r->p - start->firewall);
+	return r->err == 0;
 }
 
 static const char *
@@ -125,6 +148,8 @@ check_args(struct admin_start *start)
 		start->secrets = wire_bytes(&r, &start->nsecrets);
 	if (r.p != r.end)
 		wire_str(&r, start->devices, sizeof(start->devices));
+	if (r.p != r.end && !take_network(&r, start))
+		return "the network of the run is none that can be asked for";
 	if (start->nsecrets == 0)
 		start->secrets = NULL;
 	if (r.err == 0 && !device_list_ok(start->devices))

@@ -7,6 +7,7 @@
 
 #include "common/parse.h"
 #include "hub/cli_follow.h"
+#include "hub/cli_net.h"
 #include "hub/cli_result.h"
 #include "hub/cli_secret.h"
 
@@ -24,6 +25,7 @@ struct run_options {
 	char **own;			/* entries of env that are ours to wipe */
 	size_t nown;
 	struct workspace_options workspace;
+	struct net_options net;
 	char devices[DEVICE_LIST_SIZE];
 	struct container_options container;
 };
@@ -135,12 +137,16 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
 		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { "secret", required_argument, NULL, 's' },
 		{ "secret-file", required_argument, NULL, 'f' },
-		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, CONTAINER_OPTIONS, { 0 },
+		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, CONTAINER_OPTIONS, NET_OPTIONS, { 0 },
 	};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-		if (workspace_option(&o->workspace, opt, optarg) || container_option(&o->container, opt, optarg))
+		int net = net_option(&o->net, opt, optarg);
+
+		if (net < 0)
+			return RUN_EXIT_NOT_STARTED;
+		if (net > 0 || workspace_option(&o->workspace, opt, optarg) || container_option(&o->container, opt, optarg))
 			continue;
 		if (opt == 'w')
 			o->work_dir = optarg;
@@ -161,7 +167,7 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		else if (opt == '?')
 			return RUN_EXIT_NOT_STARTED;
 	}
-	return 0;
+	return net_check(&o->net);
 }
 
 static int
@@ -196,7 +202,7 @@ run_it(struct cli *cli, struct follow *f, const struct run_options *o)
 int
 cli_run(struct cli *cli, int argc, char *argv[])
 {
-	struct run_options o = { .work_dir = "", .away_ms = FOLLOW_AWAY_MS };
+	static struct run_options o = { .work_dir = "", .away_ms = FOLLOW_AWAY_MS };
 	struct follow f = { .cli = cli, .wait = true, .forward = true };
 	const char *device = NULL;
 	static uint8_t job[32 << 10];
@@ -219,7 +225,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE CONTAINER_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE CONTAINER_USAGE NET_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free_options(&o);
 		return r;
@@ -234,8 +240,9 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	else if (admin_start_encode(f.spec, ADMIN_SPEC_MAX, &f.spec_len, f.handle, device, o.work_dir, &o.limits, job, job_len,
 	    argv + optind, o.env) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line and environment are too long");
-	else if (admin_start_more(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len, o.devices) < 0)
-		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment secrets and devices are too long");
+	else if (admin_start_more(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len, o.devices, o.net.network,
+	    &o.net.fw) < 0)
+		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment, secrets and devices are too long");
 	else
 		r = run_it(cli, &f, &o);
 	explicit_bzero(job, sizeof(job));

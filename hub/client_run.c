@@ -8,6 +8,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "hub/client.h"
+#include "hub/egress.h"
 #include "hub/secret.h"
 #include "proto/hub/limits.h"
 #include "proto/ipc/job.h"
@@ -118,6 +119,18 @@ put_container(struct json_w *w, const struct work_job *job)
 	json_w_end_obj(w);
 }
 
+static void
+put_network(struct json_w *w, const struct admin_start *start)
+{
+	static struct firewall fw;
+	struct wire_r r;
+
+	wire_r_init(&r, start->firewall, start->firewall_len);
+	if (start->network == WORK_NETWORK_FILTERED)
+		fw_get(&r, &fw);	/* admin_start_decode() has seen that it is one */
+	egress_put(w, start->network, &fw);
+}
+
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
 static int
 build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
@@ -148,6 +161,7 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	if (start.secrets != NULL)
 		secret_put_leases(&w, start.secrets, start.nsecrets, start.handle);
 	put_workspace(&w, &job);
+	put_network(&w, &start);
 	json_w_end_obj(&w);
 	put_credential(&w, &job);
 	put_devices(&w, start.devices);

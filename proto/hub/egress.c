@@ -93,7 +93,7 @@ const char *
 egress_decode(const struct json *spec, struct work_spec *out, bool *ret_malformed)
 {
 	const struct json *rules = json_get(spec, "egress_rules"), *bound = json_get(spec, "egress_bound"),
-	    *proxy = json_get(spec, "egress_proxy"), *off = json_get(spec, "disable_network");
+	    *proxy = json_get(spec, "egress_proxy"), *off = json_get(spec, "disable_network"), *network = json_get(spec, "network");
 
 	*ret_malformed = true;
 	if (given(off) && off->type != JSON_BOOL)
@@ -112,6 +112,11 @@ egress_decode(const struct json *spec, struct work_spec *out, bool *ret_malforme
 		out->network = WORK_NETWORK_NONE;
 		return NULL;
 	}
+	/* Edgeward's own: the device's network, and if its policy gives less, a refusal instead of less. */
+	if (given(network) && (network->type != JSON_STRING || strcmp(network->str, "host") != 0 || out->network != WORK_NETWORK_DEFAULT))
+		return "network must be host, and without egress_rules or egress_bound";
+	if (given(network))
+		out->network = WORK_NETWORK_HOST;
 	if (!given(proxy) || (proxy->type == JSON_OBJECT && proxy->child == NULL))
 		return NULL;
 	*ret_malformed = false;

@@ -1,4 +1,7 @@
-/* What a start asks of the network: egress_rules, egress_bound, egress_proxy and disable_network of a spec (cloop.md 3.4). */
+/*
+ * What a start asks of the network: egress_rules, egress_bound, egress_proxy and disable_network of a spec (cloop.md 3.4), and edgeward's
+ * own network = "host".
+ */
 #ifndef EDGEWARD_PROTO_HUB_EGRESS_H
 #define EDGEWARD_PROTO_HUB_EGRESS_H
 

@@ -94,6 +94,37 @@ def test_run_is_refused_with_its_reason(dev, ehub):
     assert p.returncode == 123, p
 
 
+INTERFACES = ("sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '")
+
+
+@pytest.mark.root
+def test_run_asks_for_a_network(agent, ehub):
+    """None, the device's own, or rules; never more than the policy, and a slip is told before anything is sent."""
+    make(agent, ehub)
+    p = ehub.call("run", D, "--network", "none", "--", *INTERFACES)
+    assert p.returncode == 0 and p.stdout == b"lo ", p
+    p = ehub.call("run", D, "--network", "filtered", "--", *INTERFACES)
+    assert p.returncode == 0 and p.stdout == b"lo ", "rules that allow nothing are no network"
+    mine = sorted(line.split(":")[0].strip() for line in open("/proc/net/dev", encoding="ascii") if ":" in line)
+    p = ehub.call("run", D, "--network", "host", "--", *INTERFACES)
+    assert p.returncode == 0 and p.stdout.decode().split() == mine, p
+    for args, words in ((("--allow", "0.0.0.0/0"), b"--allow"), (("--port", "0"), b"--port"), (("--proxy", "10.0.0.1"), b"--proxy"),
+                        (("--network", "bridge"), b"--network"), (("--network", "none", "--public"), b"no rules")):
+        p = ehub.call("run", D, *args, "--", "true")
+        assert p.returncode == 125 and words in p.stderr, p
+
+
+@pytest.mark.root
+def test_run_gets_no_more_network_than_the_policy(agent, ehub1):
+    make(agent, ehub1, policy={"work": {"network": "none"}})
+    for args in (("--network", "host"), ("--allow", "10.0.0.0/8", "--port", "443", "--resolver", "10.0.0.53", "--deny", "10.1.0.0/16", "--proxy", "10.0.0.9:3128"),
+                 ("--public",)):
+        p = ehub1.call("run", D, *args, "--", "true")
+        assert p.returncode == 123 and b"policy.conf" in p.stderr and b"network" in p.stderr, p
+    p = ehub1.call("run", D, "--", *INTERFACES)
+    assert p.returncode == 0 and p.stdout == b"lo ", p
+
+
 def test_run_on_a_device_that_is_not_there(ehub1):
     p = ehub1.call("run", "nobody", "--", "true")
     assert p.returncode == 125 and p.stderr.strip(), p

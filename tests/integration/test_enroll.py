@@ -236,3 +236,22 @@ def test_http_500_body_is_not_trusted(agent, hub):
     a = agent()
     wait_for(lambda: link_cause(a) == "http-5xx", 10, "cause http-5xx")
     assert "\x1b" not in a.ctl("status", json_out=False).out and "\x1b" not in a.log_text()
+
+
+@pytest.mark.root
+def test_b78_identity_is_the_stored_key(agent, net, nethub):
+    """What is around the device changes at each start: address of the interface, its name, machine-id, host name. It stays the same device."""
+    a = agent(hub=nethub, ns=net.dev, conf={"hub": {"url": f"wss://hub.test:{nethub.port}{PATH}"}})
+    a.connected()
+    path = os.path.join(a.state, "connectd", "credential.json")
+    first, ids, name = open(path, "rb").read(), {nethub.session().agent_id}, "ew-dev"
+    for n in range(6):
+        a.crash()
+        new = f"ew-n{n}"
+        net.dev.sh(f"ip link set {name} down; ip link set {name} address 02:00:00:00:{n:02x}:01 name {new}; ip link set {new} up; "
+                   f"ip addr add 10.77.0.2/24 dev {new} 2>/dev/null || true; echo {n:032x} > /etc/machine-id; echo h{n} > /etc/hostname")
+        name, before = new, len(nethub.sessions)
+        a.start()
+        nethub.wait("it is back", lambda b=before: len(nethub.sessions) > b and nethub.sessions[-1].alive, 30)
+        ids.add(nethub.session().agent_id)
+    assert len(ids) == 1 and open(path, "rb").read() == first

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -294,6 +295,45 @@ def test_b59_agent_started_in_a_dirty_environment(agent, hub):
     got = probe(hub)
     got["nice"] = "0"           # nice is inherited by purpose: the administrator may have set it on the unit
     check_probe(a, got)
+
+
+SPEAK = r"""
+import os, socket, sys
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+    for path in sys.argv[1:]:
+        try:
+            s = socket.socket(socket.AF_UNIX, kind)
+            s.connect(path)
+            s.send(b"STOPPING=1\nREADY=0\nMAINPID=1\nWATCHDOG=trigger\nFDSTORE=1")
+            print("reached", path)
+        except OSError as e:
+            print("refused", type(e).__name__)
+print([k for k in os.environ if k.startswith(("NOTIFY", "LISTEN", "WATCHDOG"))])
+"""
+
+
+def test_b130_a_workload_cannot_speak_for_the_agent(agent, hub, shared):
+    """It knows the paths of the manager's socket and of ours, and everybody may write to the manager's; where it could go: view.c, notify.c."""
+    path = os.path.join(shared, f"notify-{os.getpid()}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        os.chmod(path, 0o666)
+        s.setblocking(False)
+        a = agent(env={"NOTIFY_SOCKET": path})
+        a.connected()
+        paths = [path, os.path.join(a.run, "introduce.sock"), os.path.join(a.run, "workerd.sock"), os.path.join(a.run, "connectd.sock"),
+                 "/run/systemd/notify"]
+        run = hub.finish(hub.start(["/usr/bin/python3", "-c", SPEAK, *paths]), 20)
+        lines = run.text.decode().splitlines()
+        assert lines[-1] == "[]" and len(lines) == 3 * len(paths) + 1 and not any("reached" in line for line in lines), lines
+        told = b""
+        try:
+            while True:
+                told += s.recv(4096)
+        except BlockingIOError:
+            pass
+        assert b"FDSTORE" not in told and b"MAINPID=1\n" not in told
+    os.unlink(path)
 
 
 # ---- B46: nothing between created and recorded ----

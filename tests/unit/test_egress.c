@@ -41,6 +41,8 @@ good(void **state)
 	    "\"egress_proxy\":{\"host\":\"10.0.0.9\",\"port\":3128}}", &bad));
 	assert_true(net.rules.public_internet && net.rules.nallow == 1 && net.rules.ndeny == 1 && net.rules.nports == 1 &&
 	    net.rules.nresolvers == 2 && net.bounded && net.bound.nallow == 1 && net.rules.has_proxy && net.rules.proxy.port == 3128);
+	assert_null(decode("{\"network\":\"host\"}", &bad));
+	assert_int_equal(spec.network, WORK_NETWORK_HOST);
 	assert_null(decode("{\"egress_bound\":{\"allow_cidrs\":[\"10.0.0.0/7\"]}}", &bad));
 	assert_true(spec.network == WORK_NETWORK_FILTERED && net.rules.nallow == 1);
 }
@@ -54,6 +56,7 @@ refused(void **state)
 		"{\"egress_rules\":{\"allow_ports\":[65536]}}", "{\"egress_rules\":{\"allow_ports\":[\"80\"]}}",
 		"{\"egress_rules\":{\"resolvers\":[\"127.0.0.1\"]}}", "{\"egress_rules\":{\"allow_public_internet\":1}}",
 		"{\"egress_bound\":{\"deny_cidrs\":[\"host\"]}}", "{\"disable_network\":\"yes\"}",
+		"{\"network\":\"bridge\"}", "{\"network\":1}", "{\"network\":\"host\",\"egress_rules\":{}}",
 		"{\"egress_rules\":{},\"egress_proxy\":{\"host\":\"10.0.0.1\"}}" };
 	static const char *const cannot[] = { "{\"egress_rules\":{},\"egress_proxy\":{\"host\":\"proxy.example\",\"port\":1}}",
 		"{\"egress_rules\":{},\"egress_proxy\":{\"host\":\"127.0.0.1\",\"port\":1}}",

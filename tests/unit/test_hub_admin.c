@@ -62,6 +62,42 @@ test_start(void **state)
 	assert_int_equal(admin_start_encode(buf, 20, &len, "handle", "dev", "", &no_limits, NULL, 0, argv, NULL), -ENOSPC);
 }
 
+/* What comes behind the arguments: secrets, devices, the network. */
+static void
+test_network(void **state)
+{
+	char *argv[] = { "a", NULL };
+	struct firewall fw = { .public_internet = true, .nports = 1, .ports = { 443 } }, got;
+	struct admin_start s;
+	struct wire_r r;
+	const char *why;
+	size_t len = encode(argv, NULL), plain = len;
+
+	(void)state;
+	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "", WORK_NETWORK_DEFAULT, &fw), 0);
+	assert_int_equal(len, plain);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
+	assert_int_equal(s.network, WORK_NETWORK_DEFAULT);
+	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "", WORK_NETWORK_NONE, &fw), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
+	assert_int_equal(s.network, WORK_NETWORK_NONE);
+	len = plain;
+	assert_int_equal(fw_cidr_parse("10.1.0.0/16", false, &fw.allow[fw.nallow++]), 0);
+	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "dev-1", WORK_NETWORK_FILTERED, &fw), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
+	assert_int_equal(s.network, WORK_NETWORK_FILTERED);
+	assert_string_equal(s.devices, "dev-1");
+	wire_r_init(&r, s.firewall, s.firewall_len);
+	fw_get(&r, &got);
+	assert_int_equal(wire_done(&r), 0);
+	assert_true(got.public_internet && got.nallow == 1 && got.nports == 1 && got.ports[0] == 443);
+	for (size_t i = plain + 1; i < len; i++)
+		if (admin_start_decode(&s, buf, i, &why) == 0)
+			assert_int_equal(s.network, WORK_NETWORK_DEFAULT);
+	buf[plain + 4 + 4 + 5] = WORK_NETWORK_HOST + 1;
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
+}
+
 static void
 refused(char *const argv[], char *const env[], const char *part)
 {
@@ -126,7 +162,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_start),
+		cmocka_unit_test(test_start), cmocka_unit_test(test_network),
 		cmocka_unit_test(test_start_refused),
 		cmocka_unit_test(test_fixed),
 	};
