@@ -14,12 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hub/egress.h"
 #include "hub/runinfo.h"
 #include "hub/token.h"
 #include "proto/ipc/device.h"
-#include "proto/ipc/firewall.h"
 #include "proto/ipc/ipc.h"
-#include "proto/ipc/spec.h"
 #include "proto/ipc/wire.h"
 
 #define ADMIN_LOG_MAX	65536u
@@ -224,9 +223,7 @@ struct admin_start {
 	const uint8_t *secrets;		/* items of secrets.h, or NULL: files, and variables that are in env */
 	size_t nsecrets;
 	char devices[DEVICE_LIST_SIZE];	/* ids of what is forwarded to the device, and the run is to have */
-	enum work_network network;
-	const uint8_t *firewall;	/* with FILTERED: as fw_put() made it, and fw_get() takes it */
-	size_t firewall_len;
+	struct run_network net;
 };
 
 /*

@@ -117,12 +117,12 @@ take_network(struct wire_r *r, struct admin_start *start)
 
 	if (network == WORK_NETWORK_DEFAULT || network > WORK_NETWORK_HOST)
 		return false;
-	start->network = (enum work_network)network;
-	if (start->network != WORK_NETWORK_FILTERED)
+	start->net.network = (enum work_network)network;
+	if (start->net.network != WORK_NETWORK_FILTERED)
 		return true;
-	start->firewall = r->p;
+	start->net.firewall = r->p;
 	fw_get(r, &fw);
-	start->firewall_len = (size_t)(r->p - start->firewall);
+	start->net.firewall_len = (size_t)(r->p - start->net.firewall);
 	return r->err == 0;
 }
 

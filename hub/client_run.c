@@ -125,10 +125,10 @@ put_network(struct json_w *w, const struct admin_start *start)
 	static struct firewall fw;
 	struct wire_r r;
 
-	wire_r_init(&r, start->firewall, start->firewall_len);
-	if (start->network == WORK_NETWORK_FILTERED)
+	wire_r_init(&r, start->net.firewall, start->net.firewall_len);
+	if (start->net.network == WORK_NETWORK_FILTERED)
 		fw_get(&r, &fw);	/* admin_start_decode() has seen that it is one */
-	egress_put(w, start->network, &fw);
+	egress_put(w, start->net.network, &fw);
 }
 
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */

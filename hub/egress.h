@@ -6,6 +6,13 @@
 #include "proto/ipc/firewall.h"
 #include "proto/ipc/spec.h"
 
+/* As a request to start a run carries it. */
+struct run_network {
+	enum work_network network;
+	const uint8_t *firewall;	/* with FILTERED: as fw_put() made it, and fw_get() takes it */
+	size_t firewall_len;
+};
+
 void egress_put(struct json_w *w, enum work_network network, const struct firewall *fw);
 
 #endif

@@ -243,7 +243,7 @@ def test_b78_identity_is_the_stored_key(agent, net, nethub):
     """What is around the device changes at each start: address of the interface, its name, machine-id, host name. It stays the same device."""
     a = agent(hub=nethub, ns=net.dev, conf={"hub": {"url": f"wss://hub.test:{nethub.port}{PATH}"}})
     a.connected()
-    path = os.path.join(a.state, "connectd", "credential.json")
+    path = a.credential_file
     first, ids, name = open(path, "rb").read(), {nethub.session().agent_id}, "ew-dev"
     for n in range(6):
         a.crash()

@@ -77,23 +77,23 @@ test_network(void **state)
 	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "", WORK_NETWORK_DEFAULT, &fw), 0);
 	assert_int_equal(len, plain);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
-	assert_int_equal(s.network, WORK_NETWORK_DEFAULT);
+	assert_int_equal(s.net.network, WORK_NETWORK_DEFAULT);
 	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "", WORK_NETWORK_NONE, &fw), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
-	assert_int_equal(s.network, WORK_NETWORK_NONE);
+	assert_int_equal(s.net.network, WORK_NETWORK_NONE);
 	len = plain;
 	assert_int_equal(fw_cidr_parse("10.1.0.0/16", false, &fw.allow[fw.nallow++]), 0);
 	assert_int_equal(admin_start_more(buf, sizeof(buf), &len, NULL, 0, "dev-1", WORK_NETWORK_FILTERED, &fw), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), 0);
-	assert_int_equal(s.network, WORK_NETWORK_FILTERED);
+	assert_int_equal(s.net.network, WORK_NETWORK_FILTERED);
 	assert_string_equal(s.devices, "dev-1");
-	wire_r_init(&r, s.firewall, s.firewall_len);
+	wire_r_init(&r, s.net.firewall, s.net.firewall_len);
 	fw_get(&r, &got);
 	assert_int_equal(wire_done(&r), 0);
 	assert_true(got.public_internet && got.nallow == 1 && got.nports == 1 && got.ports[0] == 443);
 	for (size_t i = plain + 1; i < len; i++)
 		if (admin_start_decode(&s, buf, i, &why) == 0)
-			assert_int_equal(s.network, WORK_NETWORK_DEFAULT);
+			assert_int_equal(s.net.network, WORK_NETWORK_DEFAULT);
 	buf[plain + 4 + 4 + 5] = WORK_NETWORK_HOST + 1;
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
 }
