@@ -226,10 +226,8 @@ struct admin_start {
 	struct run_network net;
 };
 
-/*
- * Checks a whole request: lengths, counts, UTF-8 without NUL (JSON carries nothing else), argv[0] not empty, env of the
- * form K=V, a good handle. On -EBADMSG *ret_why is a sentence.
- */
+/* Checks a whole request: lengths, counts, UTF-8 without NUL (JSON carries nothing else), argv[0] not empty, env of the form K=V, a
+ * good handle. On -EBADMSG *ret_why is a sentence. */
 int admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, const char **ret_why);
 
 /* The next string of start->args, in order; NULL at the end. Not NUL-terminated. */

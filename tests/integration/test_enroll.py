@@ -244,6 +244,7 @@ def test_b78_identity_is_the_stored_key(agent, net, nethub):
     a = agent(hub=nethub, ns=net.dev, conf={"hub": {"url": f"wss://hub.test:{nethub.port}{PATH}"}})
     a.connected()
     path = a.credential_file
+    wait_for(lambda: os.path.exists(path), 10, "the credential is stored")
     first, ids, name = open(path, "rb").read(), {nethub.session().agent_id}, "ew-dev"
     for n in range(6):
         a.crash()
