@@ -50,7 +50,7 @@ more_than_there_may_be(void **state)
 
 	assert_non_null(mkdtemp(top));
 	dir = open(top, O_RDONLY | O_DIRECTORY);
-	for (int i = 0; i < PRIV_USB_NODES + 12; i++) {
+	for (int i = 0; i < (int)PRIV_USB_NODES + 12; i++) {
 		snprintf(name, sizeof(name), "sda%d", i);
 		snprintf(number, sizeof(number), "8:%d\n", i);
 		put_node(dir, name, number);
