@@ -1,11 +1,9 @@
 /*
- * The operator protocol on DATADIR/admin.sock: records of proto/ipc/ipc.h. HELLO both ways (role CONTROL), then one
- * answer for each request, with its id. Lists are EV records before the answer. A failed answer has status -errno and
- * struct admin_text with one sentence.
+ * The operator protocol on DATADIR/admin.sock: records of proto/ipc/ipc.h. HELLO both ways (role CONTROL), then one answer for each
+ * request, with its id. Lists are EV records before the answer. A failed answer has status -errno and struct admin_text with one sentence.
  *
- * FOLLOW streams a log: EV_LOG and EV_GAP in order of their offsets, then EV_END once. The server reads the file only
- * as fast as the socket takes records, so a slow reader costs nothing. A client mints the handle of a run itself: asking
- * twice, because the hub went away before it answered, starts it once.
+ * FOLLOW streams a log: EV_LOG and EV_GAP in order of their offsets, then EV_END once. The server reads the file only as fast as the
+ * socket takes records, so a slow reader costs nothing. A client mints the handle of a run itself: asking twice starts it once.
  */
 #ifndef EDGEWARD_HUB_ADMIN_H
 #define EDGEWARD_HUB_ADMIN_H
