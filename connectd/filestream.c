@@ -126,21 +126,21 @@ digest(struct filestream *f, const void *data, size_t len)
 }
 
 static void
-digest_hex(struct filestream *f, char ret_hex[65], uint8_t ret_sha[32])
+digest_end(struct filestream *f, uint8_t ret_sha[32])
 {
 	unsigned n = 0;
 
 	if (EVP_DigestFinal_ex(f->md, ret_sha, &n) != 1)
 		memset(ret_sha, 0, 32);
-	for (unsigned i = 0; i < 32; i++)
-		snprintf(ret_hex + 2 * i, 3, "%02x", ret_sha[i]);
 }
 
 static void
-send_done(struct filestream *f, const char *hex)
+send_done(struct filestream *f, const uint8_t sha[32])
 {
+	char hex[FILE_SHA_HEX];
 	struct json_w w;
 
+	file_sha_put(sha, hex);
 	session_begin_frame(f->s, &w, "file_done", NULL, f->o.handle);
 	json_w_int(&w, "channel", f->channel);
 	json_w_int(&w, "size", (int64_t)f->at);
@@ -272,11 +272,10 @@ ended(struct mux_chan *c, const uint8_t *xxh3)
 {
 	struct filestream *f = c->ctx;
 	uint8_t sha[32];
-	char hex[65];
 
 	if (f->o.put == 0 || f->stage != FLOW || f->why[0] != '\0')
 		return;
-	digest_hex(f, hex, sha);
+	digest_end(f, sha);
 	if (f->at != f->size || memcmp(sha, f->o.sha256, sizeof(sha)) != 0) {
 		(void)say(f, FILE_FAIL, 0, NULL, 0);
 		end_soon(f, STREAM_RESET_REFUSED, f->at != f->size ? "fewer bytes came than were announced" :
@@ -375,7 +374,6 @@ static void
 take_end(struct filestream *f)
 {
 	uint8_t sha[32];
-	char hex[65];
 
 	if (f->o.put != 0 && f->stage == PREFIX) {
 		if (!open_channel(f, 0))
@@ -388,25 +386,21 @@ take_end(struct filestream *f)
 	}
 	f->stage = OVER;
 	want(f, 0);
-	digest_hex(f, hex, sha);
-	send_done(f, hex);
+	digest_end(f, sha);
+	send_done(f, sha);
 	mux_end(&f->chan, NULL);	/* f may be gone */
 }
 
 static void
 take_done(struct filestream *f)
 {
-	char hex[65];
-
 	if (f->stage != COMMIT) {
 		end(f, STREAM_RESET_INTERNAL, "the carrier breaks the protocol");
 		return;
 	}
 	f->stage = OVER;
 	want(f, 0);
-	for (unsigned i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", f->o.sha256[i]);
-	send_done(f, hex);
+	send_done(f, f->o.sha256);
 	mux_end(&f->chan, NULL);
 }
 
@@ -468,16 +462,6 @@ on_carrier(struct loop_io *io, uint32_t events)
 
 /* ---- stream_open ---- */
 
-static bool
-hex_sha(const char *s, uint8_t ret[32])
-{
-	if (s == NULL || strlen(s) != 64 || strspn(s, "0123456789abcdef") != 64)
-		return false;
-	for (unsigned i = 0; i < 64; i++)
-		ret[i / 2] = (uint8_t)(ret[i / 2] << 4 | (s[i] <= '9' ? s[i] - '0' : s[i] - 'a' + 10));
-	return true;
-}
-
 static const char *
 read_fields(struct filestream *f, const struct json *p)
 {
@@ -498,7 +482,7 @@ read_fields(struct filestream *f, const struct json *p)
 		return "offset must be a number of bytes";
 	if (o->put != 0 && !json_get_int(p, "size", 0, INT64_MAX, &size))
 		return "size is missing";
-	if (o->put != 0 && !hex_sha(json_get_str(p, "sha256"), o->sha256))
+	if (o->put != 0 && !file_sha_parse(json_get_str(p, "sha256"), o->sha256))
 		return "sha256 must be 64 lower-case hexadecimal digits";
 	if (json_get(p, "file_mode") != NULL && !json_get_int(p, "file_mode", 0, 0777, &file_mode))
 		return "file_mode must be permissions, at most 511";

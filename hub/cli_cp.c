@@ -66,7 +66,7 @@ report(uint64_t bytes)
 {
 	static char out[4096];
 	uint8_t sha[32];
-	char hex[65];
+	char hex[FILE_SHA_HEX];
 	struct json_w w;
 	unsigned n;
 
@@ -78,8 +78,7 @@ report(uint64_t bytes)
 			return cli_fail(CLI_FAILED, "no SHA-256 here");
 		memcpy(self.req.sha256, sha, sizeof(sha));
 	}
-	for (unsigned i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", self.req.sha256[i]);
+	file_sha_put(self.req.sha256, hex);
 	json_w_init(&w, out, sizeof(out));
 	json_w_obj(&w, NULL);
 	json_w_int(&w, "size", (int64_t)bytes);

@@ -165,16 +165,13 @@ file_done(struct session *s, const struct json *payload)
 {
 	const char *sha = json_get_str(payload, "sha256");
 	struct hub_file *f = s->hub->files;
-	int64_t channel = 0, size = -1;
+	int64_t channel = 0;
 
 	json_get_int(payload, "channel", 1, UINT32_MAX, &channel);
-	json_get_int(payload, "size", 0, INT64_MAX, &size);
 	while (f != NULL && (f->st.chan.mux != &s->mux || f->st.chan.id != (uint32_t)channel))
 		f = f->next;
-	if (f == NULL || f->done || sha == NULL || strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64)
+	if (f == NULL || f->done || !file_sha_parse(sha, f->sha256))
 		return;
-	for (unsigned i = 0; i < 64; i++)
-		f->sha256[i / 2] = (uint8_t)(f->sha256[i / 2] << 4 | (sha[i] <= '9' ? sha[i] - '0' : sha[i] - 'a' + 10));
 	f->done = true;
 	finish(f);
 }
@@ -286,7 +283,7 @@ opened(struct hub_stream *st, const struct json *payload)
 static void
 send_open(struct session *s, struct json_w *w, const struct admin_file *req, const struct run_info *run)
 {
-	char hex[65];
+	char hex[FILE_SHA_HEX];
 
 	json_w_str(w, "handle", run->handle);
 	if (strlen(run->work_dir) < sizeof(run->work_dir) - 1)	/* longer: it is cut */
@@ -294,8 +291,7 @@ send_open(struct session *s, struct json_w *w, const struct admin_file *req, con
 	json_w_str(w, "path", req->path);
 	json_w_str(w, "mode", req->put != 0 ? "put" : "get");
 	if (req->put != 0) {
-		for (unsigned i = 0; i < 32; i++)
-			snprintf(hex + 2 * i, 3, "%02x", req->sha256[i]);
+		file_sha_put(req->sha256, hex);
 		json_w_int(w, "size", (int64_t)req->size);
 		json_w_str(w, "sha256", hex);
 		json_w_int(w, "file_mode", req->mode);

@@ -81,14 +81,7 @@ put_head(const struct svcgate *g, bool upgrade, char out[SVCHEAD_MAX], size_t *r
 		if (!is_ours(name) && !svchead_hop_by_hop(in, name))
 			svchead_put(&w, "%s: %s\r\n", name, in->buf + in->field[i].value);
 	}
-	if (in->chunked)
-		svchead_put(&w, "Transfer-Encoding: chunked\r\n");
-	else if (in->content_length >= 0)
-		svchead_put(&w, "Content-Length: %lld\r\n", (long long)in->content_length);
-	if (upgrade)
-		svchead_put(&w, "Connection: Upgrade\r\nUpgrade: %s\r\n\r\n", http_header(in, "Upgrade"));
-	else
-		svchead_put(&w, "%s\r\n", close ? "Connection: close\r\n" : "");
+	svchead_put_request_end(&w, in, upgrade, close);
 	*ret_len = w.len;
 	return w.full ? -EMSGSIZE : 0;
 }

@@ -79,6 +79,19 @@ put_request_field(struct svchead_w *w, const struct http_head *in, const char *n
 		svchead_put(w, "%s: %s\r\n", name, value);
 }
 
+void
+svchead_put_request_end(struct svchead_w *w, const struct http_head *in, bool upgrade, bool close)
+{
+	if (in->chunked)
+		svchead_put(w, "Transfer-Encoding: chunked\r\n");
+	else if (in->content_length >= 0)
+		svchead_put(w, "Content-Length: %lld\r\n", (long long)in->content_length);
+	if (upgrade)
+		svchead_put(w, "Connection: Upgrade\r\nUpgrade: %s\r\n\r\n", http_header(in, "Upgrade"));
+	else
+		svchead_put(w, "%s\r\n", close ? "Connection: close\r\n" : "");
+}
+
 int
 svchead_request(const struct http_head *in, const struct service_target *target, const char *path, bool upgrade, bool keep,
     char out[SVCHEAD_MAX], size_t *ret_len)
@@ -89,14 +102,7 @@ svchead_request(const struct http_head *in, const struct service_target *target,
 	svchead_put(&w, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", in->method, path[0] == '/' ? "" : "/", path, service_authority(target, host));
 	for (unsigned i = 0; i < in->nfields; i++)
 		put_request_field(&w, in, in->buf + in->field[i].name, in->buf + in->field[i].value, target);
-	if (in->chunked)
-		svchead_put(&w, "Transfer-Encoding: chunked\r\n");
-	else if (in->content_length >= 0)
-		svchead_put(&w, "Content-Length: %lld\r\n", (long long)in->content_length);
-	if (upgrade)
-		svchead_put(&w, "Connection: Upgrade\r\nUpgrade: %s\r\n\r\n", http_header(in, "Upgrade"));
-	else
-		svchead_put(&w, "%s\r\n", keep ? "" : "Connection: close\r\n");
+	svchead_put_request_end(&w, in, upgrade, !keep);
 	*ret_len = w.len;
 	return w.full ? -EMSGSIZE : 0;
 }

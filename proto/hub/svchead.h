@@ -38,6 +38,8 @@ struct svchead_w {
 };
 void svchead_put(struct svchead_w *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True for a header that belongs to the connection alone. */
+/* The last of a request: how its body is framed as in says, and what becomes of the connection. */
+void svchead_put_request_end(struct svchead_w *w, const struct http_head *in, bool upgrade, bool close);
 bool svchead_hop_by_hop(const struct http_head *in, const char *name);
 
 #endif

@@ -19,6 +19,26 @@ file_path_ok(const char *path)
 	return true;
 }
 
+void
+file_sha_put(const uint8_t sha[32], char ret_hex[FILE_SHA_HEX])
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (unsigned i = 0; i < 64; i++)
+		ret_hex[i] = digits[sha[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
+	ret_hex[64] = '\0';
+}
+
+bool
+file_sha_parse(const char *hex, uint8_t ret_sha[32])
+{
+	if (hex == NULL || strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64)
+		return false;
+	for (unsigned i = 0; i < 64; i++)
+		ret_sha[i / 2] = (uint8_t)(ret_sha[i / 2] << 4 | (hex[i] <= '9' ? hex[i] - '0' : hex[i] - 'a' + 10));
+	return true;
+}
+
 bool
 file_open_ok(const struct file_open *o)
 {

@@ -67,6 +67,11 @@ static_assert(sizeof(struct file_rec) == 16, "wire size");
 /* Relative, and no step is empty, "." or "..". */
 bool file_path_ok(const char *path);
 
+/* A SHA-256 as 64 lower-case digits, and back: false for anything else, NULL included. */
+#define FILE_SHA_HEX	65u
+void file_sha_put(const uint8_t sha[32], char ret_hex[FILE_SHA_HEX]);
+bool file_sha_parse(const char *hex, uint8_t ret_sha[32]);
+
 bool file_open_ok(const struct file_open *open);
 bool file_answer_ok(const struct file_answer *answer);
 
