@@ -272,6 +272,41 @@ def test_without_a_network_nobody_looks_names_up(dev):
             os.rmdir(place)
 
 
+@root
+def test_whoever_started_it_allows_no_core_files():
+    """A hard limit of 0 (DefaultLimitCORE=0, limits.conf) cannot be raised to our 1: it stays, and work starts."""
+    with Device(enter=["prlimit", "--core=0:0"]) as d:
+        assert sh(d, "ulimit -Hc; ulimit -Sc", "n").split() == ["0", "0"]
+
+
+@root
+@pytest.mark.parametrize("there_at_first", [True, False])
+def test_what_comes_and_goes_with_a_service(there_at_first):
+    """Directories that were there when the launcher started and have gone keep nothing from starting; those that came are shown, or hidden."""
+    names, hidden = "/run/resolvconf", "/etc/edgeward"
+    if os.path.lexists(names) or os.path.lexists(hidden):
+        pytest.skip(f"skipped: this machine has {names} or {hidden} of its own")
+
+    def there(yes):
+        for place in (names, hidden):
+            if yes:
+                os.mkdir(place)
+                with open(f"{place}/file", "w", encoding="ascii"):
+                    pass
+            else:
+                shutil.rmtree(place, ignore_errors=True)
+    try:
+        there(there_at_first)
+        with Device() as d:
+            for now in (there_at_first, not there_at_first, there_at_first):
+                if now != os.path.exists(names):
+                    there(now)
+                want = [f"{names}/file"] if now else []
+                assert sh(d, f"ls -d {names} {names}/* {hidden}/* 2>/dev/null; true", "n").split() == ([names] + want if now else [])
+    finally:
+        there(False)
+
+
 def test_shown_directories(tmp_path_factory):
     shown = f"/tmp/ewshown.{os.getpid()}"
     os.makedirs(f"{shown}/sub")

@@ -32,12 +32,13 @@
 
 enum kind {
 	SYSTEM,		/* the machine's, read-only, with all that is mounted below; what is a link there is one here */
-	NAMES,		/* the same, but only with the machine's network: sockets there look names up for whoever asks */
+	NAMES,		/* the same, but only with the machine's network: sockets there look names up for whoever asks. Comes and goes with
+			   the service it belongs to, so it is looked for at each start */
 	DIR,		/* empty */
 	OWN,		/* private, writable, gone with the workload */
 	NODE,		/* a device everybody may use */
 	LINK,
-	HIDDEN,		/* of a SYSTEM directory: empty */
+	HIDDEN,		/* of a SYSTEM directory, where it is there: empty */
 };
 
 static const struct row {
@@ -71,14 +72,14 @@ view_init(struct view *view)
 	view->n = 0;
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct view_entry *e = &view->entries[view->n];
-		bool ours = rows[i].kind == DIR || rows[i].kind == OWN || rows[i].kind == LINK;
+		bool machines = rows[i].kind == SYSTEM || rows[i].kind == NODE;
 		struct stat st;
 		ssize_t n;
 
 		*e = (struct view_entry){ .row = (int)i };
-		if (!ours && lstat(rows[i].path, &st) < 0)
+		if (machines && lstat(rows[i].path, &st) < 0)
 			continue;
-		n = !ours && S_ISLNK(st.st_mode) ? readlink(rows[i].path, e->link, sizeof(e->link) - 1) : 0;
+		n = machines && S_ISLNK(st.st_mode) ? readlink(rows[i].path, e->link, sizeof(e->link) - 1) : 0;
 		e->link[n > 0 ? n : 0] = '\0';
 		view->n++;
 	}
@@ -123,6 +124,25 @@ bind_dir(const char *from, char *at)
 	return mount(from, at, NULL, MS_BIND | MS_REC, NULL) < 0 ? -errno : 0;
 }
 
+/* What was there when the launcher started may have gone since: less to see is no reason to start nothing any more. */
+static int
+gone_is_fine(int r)
+{
+	return r == -ENOENT ? 0 : r;
+}
+
+static int
+show_names(const char *path, char *at)
+{
+	char link[64];
+	ssize_t n = readlink(path, link, sizeof(link) - 1);
+
+	if (n < 0)
+		return errno == EINVAL ? gone_is_fine(bind_dir(path, at)) : gone_is_fine(-errno);
+	link[n] = '\0';
+	return symlink(link, at) < 0 ? -errno : 0;
+}
+
 static int
 make_file(const char *at, const char *text, size_t len)
 {
@@ -141,13 +161,11 @@ lay_out(const struct view_entry *e, bool own_net)
 	below(at, row->path, strlen(row->path));
 	switch (row->kind) {
 	case NAMES:
-		if (own_net)
-			return 0;
-		/* fallthrough */
+		return own_net ? 0 : show_names(row->path, at);
 	case SYSTEM:
 		if (e->link[0] != '\0')
 			return symlink(e->link, at) < 0 ? -errno : 0;
-		return bind_dir(row->path, at);
+		return gone_is_fine(bind_dir(row->path, at));
 	case OWN:
 		return mkdir(at, 01777) < 0 || chmod(at, 01777) < 0 ? -errno : 0;
 	case DIR:
@@ -178,7 +196,7 @@ open_up(const struct view_entry *e)
 	case NODE:
 		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 	case HIDDEN:
-		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? gone_is_fine(-errno) : 0;
 	case SYSTEM:
 	case NAMES:
 	case DIR:

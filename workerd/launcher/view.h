@@ -15,7 +15,7 @@ struct view_entry {
 	char link[64];		/* what the machine has there is this link; "" = it is no link */
 };
 
-/* The rows of the table that this machine has, looked up when the launcher starts. */
+/* The rows of the table but those this machine did not have when the launcher started; what comes and goes is looked for at each start. */
 struct view {
 	struct view_entry entries[VIEW_ROWS];
 	unsigned n;

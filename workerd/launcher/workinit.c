@@ -98,11 +98,16 @@ arrange_fds(const struct workinit_fds *fds)
 static int
 set_limits(const struct launcher *l, const struct launch_start *s)
 {
-	/* 1: no core file, and nothing for a program that core_pattern pipes to, which 0 would not stop. Memory may hold secrets. */
-	const struct rlimit core = { 1, 1 };
-	struct rlimit nofile = l->nofile;
+	/*
+	 * 1: no core file, and nothing for a program that core_pattern pipes to, which 0 would not stop. Memory may hold secrets. Where whoever
+	 * started us allows less than 1, it cannot be raised: the units see to it that it is not so.
+	 */
+	struct rlimit core = { 1, 1 };
+	struct rlimit nofile = l->nofile, had;
 	char adj[] = "0000", *p = adj;
 
+	if (getrlimit(RLIMIT_CORE, &had) == 0 && had.rlim_max < core.rlim_max)
+		core = had;
 	if (s->nofile != 0)
 		nofile.rlim_cur = s->nofile < nofile.rlim_max ? s->nofile : nofile.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &nofile) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
