@@ -107,3 +107,34 @@ near_usage(const char *usage, int argc, char *const *argv, char ret_typed[NEAR_S
 	}
 	return false;
 }
+
+/* Whether usage has the option of len bytes, as a word of its own. */
+static bool
+has_option(const char *usage, const char *option, size_t len)
+{
+	static const char part[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+
+	for (const char *p = usage; (p = strchr(p, '-')) != NULL; p += strspn(p, part))
+		if (strspn(p, part) == len && memcmp(p, option, len) == 0)
+			return true;
+	return false;
+}
+
+const char *
+near_operand(const char *usage, int argc, char *const *argv)
+{
+	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (argv[i][0] == '-' && argv[i][1] != '\0' && !has_option(usage, argv[i], strcspn(argv[i], "=")))
+			return argv[i];
+	return NULL;
+}
+
+void
+near_drop_dashes(int *argc, char ***argv)
+{
+	if (*argc < 2 || strcmp((*argv)[1], "--") != 0)
+		return;
+	(*argv)[1] = (*argv)[0];
+	(*argc)--;
+	(*argv)++;
+}

@@ -19,4 +19,13 @@ const char *near_word(const char *word, const char *const *words, size_t n);
  */
 bool near_usage(const char *usage, int argc, char *const *argv, char ret_typed[NEAR_SIZE], char ret_meant[NEAR_SIZE]);
 
+/*
+ * The first of argv, as far as "--", that begins with '-' and is no option of usage: it may be an operand all the same, as handles of
+ * some hubs are, and belongs behind "--" then. NULL when there is none.
+ */
+const char *near_operand(const char *usage, int argc, char *const *argv);
+
+/* Takes "--" from behind the name of a command that has no options: what follows are operands. */
+void near_drop_dashes(int *argc, char ***argv);
+
 #endif

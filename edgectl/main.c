@@ -159,9 +159,13 @@ static void
 suggest(const struct command *c, int argc, char **argv)
 {
 	char typed[NEAR_SIZE], meant[NEAR_SIZE];
+	const char *operand = near_operand(c->arguments, argc, argv);
 
 	if (near_usage(c->arguments, argc, argv, typed, meant))
 		fprintf(stderr, "\"%s\": did you mean \"%s\"?\n", out_safe(typed), meant);
+	/* A token on the command line is not repeated. */
+	else if (operand != NULL && c->run != cmd_enroll)
+		fprintf(stderr, "\"%s\" begins like an option; if it is none, put -- before it\n", out_safe(operand));
 }
 
 static int

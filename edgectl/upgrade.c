@@ -45,6 +45,8 @@ parse_options(int argc, char **argv, struct upgrade_options *o)
 		} else if (strcmp(argv[i], "--state") == 0 && next != NULL) {
 			o->state = next;
 			i++;
+		} else if (strcmp(argv[i], "--") == 0 && i + 2 == argc && o->file == NULL) {
+			o->file = argv[++i];
 		} else if (argv[i][0] == '-' || o->file != NULL) {
 			return usage_error("upgrade", "\"%s\" is not known here", out_safe(argv[i]));
 		} else {

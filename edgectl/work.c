@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/fdutil.h"
+#include "common/near.h"
 #include "common/parse.h"
 #include "edgectl/client.h"
 #include "edgectl/edgectl.h"
@@ -163,15 +164,17 @@ struct tail {
 static int
 parse_logs(int argc, char **argv, struct tail *tail)
 {
-	bool handle = false;
+	bool handle = false, operands = false;
 
 	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "-f") == 0) {
+		if (!operands && strcmp(argv[i], "--") == 0) {
+			operands = true;
+		} else if (!operands && strcmp(argv[i], "-f") == 0) {
 			tail->follow = true;
-		} else if (strcmp(argv[i], "--from") == 0) {
+		} else if (!operands && strcmp(argv[i], "--from") == 0) {
 			if (++i == argc || parse_u64(argv[i], 0, INT64_MAX, &tail->req.from) < 0)
 				return usage_error("logs", "--from wants a byte offset");
-		} else if (argv[i][0] == '-') {
+		} else if (!operands && argv[i][0] == '-') {
 			return usage_error("logs", "no option %s", argv[i]);
 		} else if (handle || !handle_ok(argv[i])) {
 			return usage_error("logs", handle ? "one HANDLE" : "%s is not a handle", argv[i]);
@@ -214,8 +217,8 @@ cmd_logs(struct edgectl *ctl, int argc, char **argv)
 	struct client *c;
 	int r;
 
-	if (argc == 3 && strcmp(argv[1], "verify") == 0 && argv[2][0] != '-')
-		return cmd_logs_verify(ctl, argv[2]);
+	if ((argc == 3 || (argc == 4 && strcmp(argv[2], "--") == 0)) && strcmp(argv[1], "verify") == 0 && strcmp(argv[argc - 1], "-f") != 0)
+		return cmd_logs_verify(ctl, argv[argc - 1]);
 	r = parse_logs(argc, argv, &tail);
 	if (r != 0)
 		return r;
@@ -262,6 +265,7 @@ cmd_signal(struct edgectl *ctl, int argc, char **argv)
 	struct work_answer ans;
 	struct client *c;
 
+	near_drop_dashes(&argc, &argv);
 	if (argc != 3)
 		return usage_error("signal", "HANDLE and one of INT, TERM, KILL");
 	if (!handle_ok(argv[1]))

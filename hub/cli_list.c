@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/near.h"
 #include "common/parse.h"
 #include "hub/cli.h"
 
@@ -201,6 +202,7 @@ cli_signal(struct cli *cli, int argc, char *argv[])
 	struct admin_signal req = { 0 };
 	const char *want = argc == 3 ? argv[2] : "TERM";
 
+	near_drop_dashes(&argc, &argv);
 	if (argc < 2 || argc > 3 || strlen(argv[1]) >= sizeof(req.handle))
 		return cli_usage("signal HANDLE [INT|TERM|KILL]");
 	snprintf(req.handle, sizeof(req.handle), "%s", argv[1]);
@@ -218,6 +220,7 @@ cli_revoke(struct cli *cli, int argc, char *argv[])
 {
 	struct admin_text req = { 0 };
 
+	near_drop_dashes(&argc, &argv);
 	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
 		return cli_usage("revoke DEVICE");
 	snprintf(req.text, sizeof(req.text), "%s", argv[1]);

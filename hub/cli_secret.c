@@ -11,6 +11,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/near.h"
 
 #define USAGE_REVOKE	"secret revoke HANDLE [NAME] [--kill]"
 #define USAGE_REFRESH	"secret refresh HANDLE NAME=@FILE [NAME=@FILE ...]"
@@ -218,6 +219,7 @@ secret_refresh(struct cli *cli, int argc, char *argv[])
 	struct cli_secrets s = { 0 };
 	int r = 0;
 
+	near_drop_dashes(&argc, &argv);
 	if (argc < 3 || strlen(argv[1]) >= HANDLE_SIZE)
 		return cli_usage(USAGE_REFRESH);
 	for (int i = 2; i < argc && r == 0; i++)

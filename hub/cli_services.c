@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/near.h"
 #include "hub/cli_stream.h"
 
 static void
@@ -28,7 +29,8 @@ cli_services(struct cli *cli, int argc, char *argv[])
 	size_t len = 0;
 	int r;
 
-	if (argc != 2 || argv[1][0] == '-')
+	near_drop_dashes(&argc, &argv);
+	if (argc != 2)
 		return cli_usage("services DEVICE");
 	r = cli_stream_get(cli, argv[1], "/api/v1/services", &body, &len);
 	if (r != CLI_OK)

@@ -11,6 +11,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/near.h"
 #include "hub/cli_stream.h"
 #include "proto/hub/http.h"
 #include "proto/hub/svcroute.h"
@@ -88,7 +89,8 @@ cli_ssh_proxy(struct cli *cli, int argc, char *argv[])
 	_cleanup_close_ int fd = -1;
 	int code;
 
-	if (argc != 2 || argv[1][0] == '-')
+	near_drop_dashes(&argc, &argv);
+	if (argc != 2)
 		return cli_usage("ssh-proxy DEVICE   (ssh -o ProxyCommand='edgehub ssh-proxy DEVICE' USER@DEVICE)");
 	fd = cli_stream_open(cli, argv[1], "ssh", &code);
 	if (fd < 0)

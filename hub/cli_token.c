@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/near.h"
 #include "common/parse.h"
 #include "hub/cli.h"
 #include "proto/hub/base64.h"
@@ -155,6 +156,7 @@ revoke_token(struct cli *cli, int argc, char *argv[])
 {
 	struct admin_text req = { 0 };
 
+	near_drop_dashes(&argc, &argv);
 	if (argc != 2 || strlen(argv[1]) >= sizeof(req.text))
 		return cli_usage("token revoke ID");
 	snprintf(req.text, sizeof(req.text), "%s", argv[1]);

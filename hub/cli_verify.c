@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/near.h"
 #include "hub/cli.h"
 #include "hub/logfile.h"
 
@@ -165,7 +166,8 @@ cli_verify(struct cli *cli, int argc, char *argv[])
 	enum run_verify result;
 	int r;
 
-	if (argc != 2 || argv[1][0] == '-' || strlen(argv[1]) >= sizeof(v.end.handle)) {
+	near_drop_dashes(&argc, &argv);
+	if (argc != 2 || strlen(argv[1]) >= sizeof(v.end.handle)) {
 		XXH3_freeState(v.state);
 		return cli_usage("logs verify HANDLE");
 	}

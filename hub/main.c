@@ -157,7 +157,8 @@ unknown_command(const char *name)
 static void
 suggest(int argc, char *argv[])
 {
-	char words[2048] = "", typed[NEAR_SIZE], meant[NEAR_SIZE];
+	char words[2048] = "", typed[NEAR_SIZE], meant[NEAR_SIZE], clean[128];
+	const char *operand;
 	size_t len = strlen(argv[0]), n = 0;
 	bool on = false;
 
@@ -173,8 +174,11 @@ suggest(int argc, char *argv[])
 			words[n] = '\0';
 		}
 	}
+	operand = near_operand(words, argc - 1, argv + 1);
 	if (near_usage(words, argc - 1, argv + 1, typed, meant))
 		fprintf(stderr, "edgehub: \"%s\": did you mean \"%s\"? edgehub help %s tells more\n", typed, meant, argv[0]);
+	else if (operand != NULL)
+		fprintf(stderr, "edgehub: \"%s\" begins like an option; if it is none, put -- before it\n", cli_text(clean, sizeof(clean), operand));
 }
 
 int

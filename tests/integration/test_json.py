@@ -80,6 +80,39 @@ def test_typos(program, args, meant):
     assert p.returncode in (2, 125) and f'did you mean "{meant}"?' in p.stderr and p.stdout == "", p
 
 
+ODD = "-_G4Qm2"     # base64url: one id in 64 of a hub that takes no care begins with '-'
+
+
+@pytest.mark.parametrize("program,args", [
+    ("edgehub", ["logs", "-f", ODD]), ("edgehub", ["attach", "-T", ODD]), ("edgehub", ["result", ODD]), ("edgehub", ["cp", "--no-wait", ODD + ":a/b", "c"]),
+    ("edgehub", ["upgrade", "--no-wait", ODD]), ("edgehub", ["secret", "revoke", "--kill", ODD]), ("edgehub", ["runs", "--open", ODD]),
+    ("edgehub", ["proxy", "--to", "80", ODD]), ("edgehub", ["run", ODD, "--", "true"]), ("edgehub", ["shell", ODD]),
+    ("edgehub", ["usb", "forward", "--busid", "1-2", ODD]), ("edgehub", ["l2", "forward", "--tap", "x", ODD]),
+    ("edgectl", ["logs", "-f", ODD]), ("edgectl", ["logs", ODD]), ("edgectl", ["attach", "-T", ODD]), ("edgectl", ["upgrade", ODD])])
+def test_an_operand_that_begins_like_an_option(program, args, tmp_path):
+    """What cannot be told from an option is refused, with the way to say it; behind -- it is taken: there is only nobody who answers."""
+    where = ["-d" if program == "edgehub" else "-r", str(tmp_path)]
+
+    def call(*rest):
+        return subprocess.run([exe(program), *where, *rest], capture_output=True, text=True, env=ENV, timeout=20, check=False, cwd=tmp_path)
+    p = call(*args)
+    assert p.returncode in (2, 125) and "put -- before it" in p.stderr and ODD in p.stderr, p
+    at = next(i for i, a in enumerate(args) if a.startswith(ODD))
+    p = call(*args[:at], "--", *args[at:])
+    assert p.returncode in (1, 4, 125) and "put -- before" not in p.stderr and "usage" not in p.stderr, p
+
+
+@pytest.mark.parametrize("dashes", [[], ["--"]])
+@pytest.mark.parametrize("program,args,at", [
+    ("edgehub", ["signal", ODD, "KILL"], 1), ("edgehub", ["revoke", ODD], 1), ("edgehub", ["services", ODD], 1), ("edgehub", ["ssh-proxy", ODD], 1),
+    ("edgehub", ["logs", "verify", ODD], 2), ("edgehub", ["token", "revoke", ODD], 2), ("edgehub", ["secret", "refresh", ODD, "n=@/dev/null"], 2),
+    ("edgectl", ["signal", ODD, "KILL"], 1), ("edgectl", ["logs", "verify", ODD], 2)])
+def test_an_operand_where_there_are_no_options(program, args, at, dashes, tmp_path):
+    where = ["-d" if program == "edgehub" else "-r", str(tmp_path)]
+    p = subprocess.run([exe(program), *where, *args[:at], *dashes, *args[at:]], capture_output=True, text=True, env=ENV, timeout=20, check=False)
+    assert p.returncode in (1, 4) and "usage" not in p.stderr, p
+
+
 def test_no_guess_where_nothing_is_near():
     p = subprocess.run([exe("edgehub"), "xyzzy"], capture_output=True, text=True, env=ENV, timeout=20, check=False)
     assert p.returncode == 2 and "did you mean" not in p.stderr and "--help" in p.stderr

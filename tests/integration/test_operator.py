@@ -193,6 +193,21 @@ def test_logs_follow_to_the_end(device, hub):
     hub.b.ack_beats = True
 
 
+def test_a_handle_that_begins_like_an_option(device, hub):
+    """A hub may make them so: base64url has '-'."""
+    hub.b.ack_beats = False
+    run = hub.start("echo here; sleep 100", handle="-_G4Qm2x")
+    hub.wait("output", lambda: run.log.received > 3, 10)
+    p = device.ctl("logs", run.handle, json_out=False)
+    assert p.rc == 2 and "put -- before it" in p.err
+    assert device.ctl("logs", "--", run.handle, json_out=False).out == "here\n"
+    assert device.ctl("logs", "verify", run.handle, json_out=False).rc == 3
+    assert device.ctl("signal", run.handle, "KILL", json_out=False).rc == 0
+    p = device.ctl("logs", "-f", "--", run.handle, json_out=False)
+    assert (p.rc, p.out) == (0, "here\n")
+    hub.b.ack_beats = True
+
+
 def test_logs_work_while_offline(device, hub):
     run = hub.start("while :; do echo x; sleep 0.02; done")
     hub.wait("output", lambda: run.log.received > 10, 10)

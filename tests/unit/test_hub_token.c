@@ -44,6 +44,13 @@ test_given_id_and_random_ids(void **state)
 	assert_int_equal(token_mint(TOKEN_CREDENTIAL, key, "short", text, &made), -EINVAL);
 	assert_int_equal(token_random_id(a), 0);
 	assert_int_equal(token_random_id(b), 0);
+	/* One in 64 would begin like an option. */
+	for (int i = 0; i < 5000; i++) {
+		char id[TOKEN_ID_SIZE];
+
+		assert_int_equal(token_random_id(id), 0);
+		assert_int_not_equal(id[0], '-');
+	}
 	assert_int_equal(strlen(a), 16);
 	assert_string_not_equal(a, b);
 }

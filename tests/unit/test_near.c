@@ -64,11 +64,47 @@ words_of_a_usage(void **state)
 	assert_false(near2("a-word-that-is-much-too-long-for-it", "", ""));
 }
 
+static void
+operands_that_begin_like_options(void **state)
+{
+	static const char line[] = "HANDLE [-f] [--from OFFSET] [--watch[=SESSION]]";
+	char *const argv[] = { "-", "x", "-f", "--from", "3", "--watch=s", "-_G4Qm2", "--", "-a" };
+
+	(void)state;
+	assert_string_equal(near_operand(line, 9, argv), "-_G4Qm2");
+	assert_null(near_operand(line, 6, argv));
+	assert_null(near_operand(line, 2, argv + 7));
+	assert_string_equal(near_operand("", 1, argv + 2), "-f");
+	assert_string_equal(near_operand(line, 1, (char *[]){ "--fro" }), "--fro");
+}
+
+static void
+dashes_in_front_of_operands(void **state)
+{
+	char *with[] = { "signal", "--", "-x", NULL }, *without[] = { "signal", "-x", "--", NULL };
+	char **argv = with;
+	int argc = 3;
+
+	(void)state;
+	near_drop_dashes(&argc, &argv);
+	assert_int_equal(argc, 2);
+	assert_string_equal(argv[0], "signal");
+	assert_string_equal(argv[1], "-x");
+	argv = without;
+	argc = 3;
+	near_drop_dashes(&argc, &argv);
+	assert_int_equal(argc, 3);
+	argc = 1;
+	near_drop_dashes(&argc, &argv);
+	assert_int_equal(argc, 1);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(one_or_two_steps), cmocka_unit_test(nothing_is_near),
-		cmocka_unit_test(words_of_a_usage) };
+		cmocka_unit_test(words_of_a_usage), cmocka_unit_test(operands_that_begin_like_options),
+		cmocka_unit_test(dashes_in_front_of_operands) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

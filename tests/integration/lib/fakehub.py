@@ -244,7 +244,8 @@ class FakeHub:
 
     def send_start(self, argv, handle=None, session=None, beside=None, secret_files=None, **spec):
         """Sends a start and returns the Run without waiting for the answer. beside: more members of the payload."""
-        handle = handle or _b64(12)
+        # Of base64url, as other hubs', but never like an option of a command line: that has tests of its own.
+        handle = handle or _b64(12).replace("-", "_")
         session = session or self.session()
         run = self.runs.get(handle) or Run(handle, self.spec(argv, **spec))
         ident = new_id()
