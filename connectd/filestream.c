@@ -53,7 +53,7 @@ struct filestream {
 	uint8_t buf[FILE_REC_MAX];
 };
 
-static const uint8_t zero_bytes[65536];
+static uint8_t zero_bytes[65536];	/* never written; as a constant it would lie in the file */
 
 /* Out of the list, all closed. The channel is the caller's. */
 static void

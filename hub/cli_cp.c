@@ -41,7 +41,7 @@ static struct {
 	uint8_t buf[FILE_REC_MAX];
 } self;
 
-static const uint8_t zeros[65536];
+static uint8_t zeros[65536];	/* never written; as a constant it would lie in the file */
 
 /* ---- what is seen ---- */
 

@@ -674,6 +674,18 @@ def test_release_script(rig):
     assert subprocess.run([script, "--join", out], check=False, capture_output=True).returncode == 1
 
 
+def unhardened(path):
+    """What of the hardening a program lacks. Being small must not cost any of it."""
+    def readelf(*args):
+        return subprocess.run(["readelf", "-W", *args, path], capture_output=True, text=True, check=True).stdout
+    segments, dynamic, calls = readelf("-l"), readelf("-d"), readelf("--dyn-syms")
+    lacks = {"PIE": "Elf file type is DYN" not in segments, "RELRO": "GNU_RELRO" not in segments, "BIND_NOW": "BIND_NOW" not in dynamic,
+             "a stack that is not executed": not re.search(r"GNU_STACK .* RW +0x", segments),
+             "code apart from what is read": not re.search(r"LOAD .* R E ", segments) or not re.search(r"LOAD .* R +0x", segments),
+             "the stack protector": "__stack_chk_fail" not in calls, "fortified calls": "_chk@GLIBC" not in calls, "being stripped": ".symtab" in readelf("-S")}
+    return [what for what, so in lacks.items() if so]
+
+
 @pytest.mark.skipif("EDGEWARD_ALL" not in os.environ, reason="skipped: builds twice, which takes minutes; EDGEWARD_ALL=1 runs it")
 def test_two_builds_of_a_commit_are_identical(rig):
     manifests = []
@@ -683,6 +695,8 @@ def test_two_builds_of_a_commit_are_identical(rig):
         with open(os.path.join(out, "manifest"), "rb") as f:
             manifests.append(f.read())
     assert manifests[0] == manifests[1]
+    for name in PROGRAMS:
+        assert not unhardened(os.path.join(rig.where, "a", name)), name
     size = sum(os.path.getsize(os.path.join(rig.where, "a", name)) for name in PROGRAMS)
     print(f"{size} bytes of programs in a release, the goal P10 is 1500000")
     assert size <= 1_500_000

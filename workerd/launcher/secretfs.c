@@ -113,7 +113,7 @@ replace(int base, const struct init_secret *s, int content)
 static int
 zero(int dir, const char *name, off_t size)
 {
-	static const char none[4096];
+	static char none[4096];	/* never written; as a constant it would lie in the file */
 	_cleanup_close_ int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), readable = -1;
 
 	if (fd < 0 && errno == EACCES) {	/* it was given without the right to write */
