@@ -79,6 +79,20 @@ cloop_limit(struct mirror_entry *e)
 		e->log.limit = base + LOGSEND_CLOOP_WINDOW;
 }
 
+/* workerd frees what it retains up to here. */
+static void
+pass_ack(struct logsend *ls, struct mirror_entry *e)
+{
+	uint64_t offset = e->log.discard ? e->log.cursor : e->acked;
+
+	if (offset > 0 && workchan_ack(ls->work, e, offset) == 0)
+		e->log.ack_told = offset;
+}
+
+/*
+ * Says what is acknowledged as well: the last word of it may have gone to a workerd that died before it read it, or have come while
+ * nothing was open. A workload that waits for just this room writes nothing that would bring the next one.
+ */
 static void
 subscribe(struct logsend *ls, struct mirror_entry *e)
 {
@@ -89,6 +103,7 @@ subscribe(struct logsend *ls, struct mirror_entry *e)
 	log->ended = false;
 	if (workchan_sub(ls->work, e, log->cursor, log->limit) == 0)
 		log->told = log->limit;
+	pass_ack(ls, e);
 }
 
 void
@@ -147,7 +162,6 @@ logsend_discard(struct logsend *ls, struct mirror_entry *e)
 	log->retry_at = MONOTIME_NEVER;
 	ls->nopen++;
 	subscribe(ls, e);
-	workchan_ack(ls->work, e, log->cursor);
 }
 
 void
@@ -158,16 +172,7 @@ logsend_resubscribe(struct logsend *ls)
 			/* A held beginning of a character was counted as taken; it comes again. */
 			e->log.cursor -= e->log.nheld;
 			subscribe(ls, e);
-			workchan_ack(ls->work, e, e->acked);
 		}
-}
-
-/* workerd frees what it retains up to here. */
-static void
-pass_ack(struct logsend *ls, struct mirror_entry *e)
-{
-	if (workchan_ack(ls->work, e, e->acked) == 0)
-		e->log.ack_told = e->acked;
 }
 
 /* ---- from the hub ---- */
@@ -338,8 +343,7 @@ throw_away(struct logsend *ls, struct mirror_entry *e)
 {
 	if (e->log.cursor - e->log.ack_told < DISCARD_STEP && !e->log.ended && e->w.produced > e->log.cursor)
 		return;
-	workchan_ack(ls->work, e, e->log.cursor);
-	e->log.ack_told = e->log.cursor;
+	pass_ack(ls, e);
 }
 
 int

@@ -90,9 +90,7 @@ resume(struct session *s, struct mirror_entry *e)
 		if (from == 0)
 			from = e->w.produced;
 	} else {
-		/* The hub will not ask for less again; and workerd may be waiting for just this room. */
-		e->acked = e->log.ack_told = from;
-		workchan_ack(s->p.work, e, from);
+		e->acked = from;	/* the hub will not ask for less again */
 	}
 	logsend_open(&s->logs, e, from, false);
 }

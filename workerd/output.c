@@ -297,6 +297,7 @@ void
 output_start(struct workerd *w)
 {
 	loop_timer_init(&w->overflow, overflow_over, w);
+	loop_timer_init(&w->pump, output_send_later, w);
 	loop_timer_set_ms(w->loop, &w->overflow, w->conf.work_overflow_wait);
 }
 

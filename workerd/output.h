@@ -31,9 +31,10 @@ void output_ack(struct workload *wl, uint64_t offset);
 /* Something may have changed for one whose ring was full: looks again. True if it is there and still full. */
 bool output_again(struct workload *wl);
 
-/* Sends what one workload has, or all in turn. */
+/* Sends a turn's worth of what one workload has, and the rest after the others' turn; or all in turn. */
 void output_send(struct workload *wl);
 void output_send_all(struct workerd *w);
+void output_send_later(struct loop_timer *timer);	/* of w->pump */
 
 /* The session with the hub came or went. */
 void output_session(struct workerd *w, bool up);

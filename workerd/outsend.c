@@ -89,6 +89,9 @@ output_send(struct workload *wl)
 		r = send_one(wl);
 		wl->w->blocked = r == -EAGAIN;
 	}
+	/* There may be more, and nothing else that would come back here: what it wrote is all in the ring or the spool. */
+	if (r > 0 && !wl->w->blocked)
+		loop_timer_set_ms(wl->w->loop, &wl->w->pump, 0);
 	stage_sent(wl);
 }
 
@@ -111,6 +114,12 @@ output_send_all(struct workerd *w)
 		wl = wl->next != NULL ? wl->next : w->all.first;
 	}
 	w->pump_next = wl;
+}
+
+void
+output_send_later(struct loop_timer *timer)
+{
+	output_send_all(timer->ctx);
 }
 
 void

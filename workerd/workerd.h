@@ -95,6 +95,7 @@ struct workerd {
 	bool session;			/* connectd has one with the hub */
 	struct loop_timer overflow;	/* the end of overflow-wait */
 	struct workload *pump_next;	/* whose turn it is to send */
+	struct loop_timer pump;		/* somebody's turn ended before it had sent all */
 
 	/* leases.c */
 	struct lease_op *lease_ops;	/* under way */

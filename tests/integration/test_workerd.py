@@ -468,6 +468,31 @@ def test_b31_bytes_are_exact(device, kills):
 
 
 @root
+def test_b31_what_was_acked_to_a_dead_workerd(device):
+    """B31: all that is retained was received, and the acks died with workerd: the workload waits for room, and no byte would come
+    that brings another ack. workerd takes the ack again with the new subscription (connectd: logsend.c subscribe())."""
+    dev = device(conf="overflow = wait-forever\nretain = 64K\n", ack=False)
+    r = dev.start(["head", "-c", "1000000", "/dev/zero"])
+    dev.wait("all that is retained", lambda: len(r.data) == 65536)
+    dev.ack = True
+    dev.kill_workerd()
+    dev.finish(r)
+    assert bytes(r.data) == bytes(1000000) and dev.settled()
+
+
+@root
+def test_b31_what_is_retained_comes_without_another_word(device):
+    """B31: more is retained than one turn sends, and nothing happens any more: no write, no ack, no credit that would bring the rest
+    of it along (outsend.c output_send())."""
+    dev = device(conf="overflow = wait-forever\n", subscribe=False, ack=False)
+    r = dev.start(["head", "-c", "700000", "/dev/zero"])
+    dev.wait("its end", lambda: r.info.get("state") == workdrv.ENDED)
+    dev.sub(r, 0)
+    dev.finish(r)
+    assert bytes(r.data) == bytes(700000) and dev.settled()
+
+
+@root
 def test_printf_without_newline_and_exit(dev):
     for i in range(100):
         r = dev.run(["printf", f"x{i}"])

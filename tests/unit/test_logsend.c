@@ -529,6 +529,58 @@ test_b33_others_are_retried(void **state)
 	assert_int_equal(rig.link.state, CTL_LINK_CONNECTED);
 }
 
+/* The workerd that an acknowledgement was told to is gone, and another one waits for just that room. */
+static void
+comes_back(uint64_t produced)
+{
+	struct work_workload w = rig_running(1, "h", produced);
+
+	rig_workerd_dies();
+	rig_forget();
+	rig_workerd(&w, 1);
+	rig_turn();
+}
+
+static uint64_t
+acked_to_workerd(void)
+{
+	const struct rig_rec *rec = rig_rec(WORK_EV_ACK);
+
+	assert_non_null(rec);
+	return ((const struct work_offset *)(const void *)rec->data)->offset;
+}
+
+static void
+what_was_acked_is_said_to_the_next_workerd(void **state)
+{
+	begin(true);
+	rig_output(1, 1, 0, "abc", 3);
+	rig_hub("{\"v\":1,\"type\":\"log_ack\",\"handle\":\"h\",\"payload\":{\"offset\":3}}");
+	comes_back(3);
+	assert_int_equal(rig_sub()->from, 3);
+	assert_int_equal(acked_to_workerd(), 3);
+	/* Where the hub wants no more of it, what was thrown away. */
+	rig_output(1, epoch(), 3, "de", 2);
+	reset(STREAM_RESET_GONE);
+	rig_output(1, epoch(), 5, "fg", 2);
+	comes_back(7);
+	assert_int_equal(rig_sub()->from, 7);
+	assert_int_equal(acked_to_workerd(), 7);
+}
+
+static void
+what_was_acked_is_said_when_a_channel_is_tried_again(void **state)
+{
+	begin(true);
+	rig_output(1, 1, 0, "abc", 3);
+	rig_hub("{\"v\":1,\"type\":\"log_ack\",\"handle\":\"h\",\"payload\":{\"offset\":3}}");
+	reset(STREAM_RESET_LIMIT);
+	comes_back(3);
+	rig_advance(1200);
+	assert_int_equal(rig_sub()->from, 3);
+	assert_int_equal(acked_to_workerd(), 3);
+}
+
 static void
 a_hub_may_not_send_on_a_log_channel(void **state)
 {
@@ -560,7 +612,9 @@ main(void)
 		T(test_b36_characters_across_every_edge), T(test_b36_all_bytes), T(cloop_credit_follows_the_acks),
 		T(workerd_must_keep_to_its_credit), T(stream_from_start_to_end), T(stream_resumes), T(full_link_on_edgeward1),
 		T(full_link_on_cloop), T(heartbeats_pass_a_full_link), T(test_b33_gone_stops_for_good),
-		T(test_b33_unknown_handle_on_cloop), T(test_b33_others_are_retried), T(a_hub_may_not_send_on_a_log_channel),
+		T(test_b33_unknown_handle_on_cloop), T(test_b33_others_are_retried),
+		T(what_was_acked_is_said_to_the_next_workerd), T(what_was_acked_is_said_when_a_channel_is_tried_again),
+		T(a_hub_may_not_send_on_a_log_channel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,6 +268,8 @@ class Device:
         for r in self.runs.values():
             if r.wid and self.subscribe:
                 self.sub(r, r.next)
+                if self.ack:            # as connectd does: what was said to a workerd that died is said again
+                    self.send(ACK_T, OFFSET.pack(r.wid, 0, r.next))
 
     # ---- records
 
