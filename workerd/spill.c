@@ -216,7 +216,7 @@ spill_adopt(struct workload *wl)
 {
 	if (wl->w->spool.fd < 0)
 		return;
-	wl->spool = spool_adopt(&wl->w->spool, wl->info.handle);
+	wl->spool = spool_adopt(&wl->w->spool, wl->info.handle, wl->rec.h != NULL ? wl->rec.h->tail : UINT64_MAX);
 	if (wl->spool != NULL && wl->rec.h != NULL)
 		spool_ack(wl->spool, wl->rec.h->acked);
 	spill_note(wl);

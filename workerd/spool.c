@@ -65,9 +65,12 @@ say_damaged(const struct spool *sp, const struct segment *seg)
 	    "file is kept aside", sp->handle, (unsigned long long)seg->base, (unsigned long long)seg->end);
 }
 
-/* One file of an earlier life. The size counted so far was the disk's; from here on it is what we know of. */
+/*
+ * One file of an earlier life. The size counted so far was the disk's; from here on it is what we know of. What was cut in the middle of
+ * being written lost nothing: it is still held in memory, and a file that is whole up to there is good.
+ */
 static void
-adopt_one(struct spool *sp, struct spool_file *file)
+adopt_one(struct spool *sp, struct spool_file *file, uint64_t held)
 {
 	struct segment seg = { .base = file->base, .end = file->base, .size = file->bytes, .damaged = true };
 	int fd = segment_open(sp->dir->fd, sp->handle, file->base);
@@ -79,8 +82,7 @@ adopt_one(struct spool *sp, struct spool_file *file)
 	sp->dir->used -= file->bytes;
 	seg.size = seg.damaged && file->bytes > seg.size ? file->bytes : seg.size;
 	account(sp, seg.size);
-	if (r < 0)
-		seg.damaged = true;
+	seg.damaged = (r < 0 || seg.damaged) && seg.end < held;
 	if (seg.damaged)
 		say_damaged(sp, &seg);
 	/* A segment that was cut where it could not be read is whole again at first sight; the later one stands for itself. */
@@ -95,7 +97,7 @@ adopt_one(struct spool *sp, struct spool_file *file)
 }
 
 struct spool *
-spool_adopt(struct spooldir *dir, const char *handle)
+spool_adopt(struct spooldir *dir, const char *handle, uint64_t held)
 {
 	struct spool_file *file = spooldir_found(dir, handle);
 	struct spool *sp = file != NULL ? spool_new(dir, handle) : NULL;
@@ -103,7 +105,7 @@ spool_adopt(struct spooldir *dir, const char *handle)
 	if (sp == NULL)
 		return NULL;
 	for (; file != NULL && sp->n < SPOOL_SEGMENTS; file = spooldir_found(dir, handle))
-		adopt_one(sp, file);
+		adopt_one(sp, file, held);
 	return sp;
 }
 

@@ -41,8 +41,11 @@ struct retained {
 /* An empty one. NULL = no memory. */
 struct spool *spool_new(struct spooldir *dir, const char *handle);
 
-/* With the files of that handle from an earlier life, or NULL when there are none. */
-struct spool *spool_adopt(struct spooldir *dir, const char *handle);
+/*
+ * With the files of that handle from an earlier life, or NULL when there are none. held: from here on its output is in memory as well,
+ * UINT64_MAX = nothing is.
+ */
+struct spool *spool_adopt(struct spooldir *dir, const char *handle, uint64_t held);
 
 /* Files stay, or go. */
 void spool_free(struct spool *sp);

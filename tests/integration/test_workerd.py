@@ -745,7 +745,11 @@ def test_b46_killed_at_each_call_of_a_life(device):
             serial += 1
             pid = dev.workerd_pid()
             tracer = traced(pid, "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={nth}")
-            handle, r = dev.ask_start([*LIFE, f"m{serial}"])[0], None
+            handle, r = dev.handle(), None
+            try:
+                dev.ask_start([*LIFE, f"m{serial}"], handle)
+            except OSError:             # its first call of that kind was on its way to the request
+                wait_for(lambda p=pid: not proc.alive(p), 10)
             end = time.monotonic() + 20
             while proc.alive(pid) and time.monotonic() < end:
                 r = dev.runs.get(handle, r)

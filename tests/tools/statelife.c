@@ -220,7 +220,7 @@ spool_life(bool is_new)
 	struct spool *sp;
 
 	spooldir_open(&sd, dir, &conf);
-	sp = spool_adopt(&sd, "a");
+	sp = spool_adopt(&sd, "a", UINT64_MAX);
 	if (sp == NULL)
 		sp = spool_new(&sd, "a");
 	NEED(sp != NULL);
@@ -242,7 +242,7 @@ spool_check(void)
 	bool lost = false;
 
 	spooldir_open(&sd, dir, &conf);
-	sp = spool_adopt(&sd, "a");
+	sp = spool_adopt(&sd, "a", UINT64_MAX);
 	NEED(sp != NULL);
 	from = spool_from(sp);
 	end = spool_end(sp);

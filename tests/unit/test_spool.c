@@ -154,7 +154,7 @@ test_bound_of_one(void **state)
 	assert_int_equal(gone(sp, 0, to, WORK_GAP_SPOOL), end);
 	spool_free(sp);
 	again();
-	sp = spool_adopt(&d, "b");
+	sp = spool_adopt(&d, "b", UINT64_MAX);
 	assert_int_equal(gone(sp, 0, to, WORK_GAP_SPOOL), end);
 	spool_delete(sp);
 }
@@ -190,7 +190,7 @@ test_holes_and_reasons(void **state)
 	assert_int_equal(gone(sp, 1000, 12000, WORK_GAP_DISK), 4000);
 	spool_free(sp);
 	again();
-	sp = spool_adopt(&d, "h");
+	sp = spool_adopt(&d, "h", UINT64_MAX);
 	assert_int_equal(gone(sp, 1000, 12000, WORK_GAP_DISK), 4000);
 	assert_int_equal(gone(sp, 12000, 12010, 0), 10);	/* nothing is there */
 	spool_delete(sp);
@@ -213,6 +213,42 @@ test_damage_in_the_middle(void **state)
 	assert_true(d.used > 0 && d.aside[0] > 0);	/* it counts in the next life, too */
 }
 
+/* workerd was killed while it wrote: what the last file lacks is still in memory, and nothing is damaged. */
+static void
+test_cut_while_it_was_written(void **state)
+{
+	static const struct {
+		off_t size;
+		uint64_t held;
+		bool aside;
+	} cases[] = { { 0, 0, false }, { 50, 0, false }, { sizeof(struct segment_head) + 20, 0, false },
+		{ 90000, SEGMENT_BLOCK, false }, { 90000, SEGMENT_BLOCK + 1, true }, { 90000, UINT64_MAX, true }, { 0, 1, true } };
+
+	unlinkat(d.fd, "bad.0", 0);
+	again();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct spool *sp = spool_new(&d, "cut");
+		char name[SEGMENT_NAME];
+		int fd;
+
+		fill(sp, 0, 100000);
+		spool_free(sp);
+		segment_name(name, "cut", 0);
+		fd = openat(d.fd, name, O_WRONLY | O_CLOEXEC);
+		assert_true(fd >= 0 && ftruncate(fd, cases[i].size) == 0);
+		close(fd);
+		again();
+		sp = spool_adopt(&d, "cut", cases[i].held);
+		assert_int_equal(spool_end(sp), cases[i].size < 90000 ? 0 : SEGMENT_BLOCK);
+		assert_int_equal(gone(sp, 0, spool_end(sp), 0), 0);
+		spool_delete(sp);
+		assert_int_equal(faccessat(d.fd, "bad.0", F_OK, 0), cases[i].aside ? 0 : -1);
+		unlinkat(d.fd, "bad.0", 0);
+		again();
+		assert_int_equal(on_disk() + d.used, 0);
+	}
+}
+
 static void
 test_aside_is_bounded(void **state)
 {
@@ -223,7 +259,7 @@ test_aside_is_bounded(void **state)
 		damage("aside", 0, 2);
 		spool_free(sp);
 		again();
-		sp = spool_adopt(&d, "aside");
+		sp = spool_adopt(&d, "aside", UINT64_MAX);
 		assert_non_null(sp);
 		spool_delete(sp);
 		assert_true(on_disk() <= 3 * 300000 && d.used <= 5 * M);
@@ -255,7 +291,7 @@ test_adopting_what_is_no_spool(void **state)
 	close(openat(d.fd, "w.x.0000000000000004", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	close(openat(d.fd, "foreign", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	again();
-	sp = spool_adopt(&d, "x");
+	sp = spool_adopt(&d, "x", UINT64_MAX);
 	assert_non_null(sp);
 	assert_int_equal(sp->n, 0);
 	assert_int_equal(fill(sp, 0, 5000), 5000);
@@ -285,7 +321,7 @@ test_sweep_takes_what_nobody_knows(void **state)
 	}
 	again();
 	assert_int_equal(d.nfound, 30);
-	spool_free(spool_adopt(&d, "s7"));
+	spool_free(spool_adopt(&d, "s7", UINT64_MAX));
 	assert_true(spooldir_sweep(&d, 10));
 	while (spooldir_sweep(&d, 10))
 		;
@@ -293,7 +329,7 @@ test_sweep_takes_what_nobody_knows(void **state)
 	again();
 	assert_int_equal(d.nfound, 1);
 	assert_string_equal(d.found[0].handle, "s7");
-	spool_delete(spool_adopt(&d, "s7"));
+	spool_delete(spool_adopt(&d, "s7", UINT64_MAX));
 }
 
 static void
@@ -310,7 +346,7 @@ test_a_directory_that_is_not_fit(void **state)
 	again();
 	assert_true(!d.off && d.fd >= 0);
 	/* Taken away under us: an error, not the end; what lies in its place later is taken. */
-	sp = spool_adopt(&d, "gone");
+	sp = spool_adopt(&d, "gone", UINT64_MAX);
 	assert_int_equal(rename("spool", "elsewhere"), 0);
 	assert_int_equal(system("rm -rf elsewhere"), 0);
 	assert_int_equal(gone(sp, 0, 1000, 0), 1000);
@@ -370,6 +406,7 @@ main(void)
 		cmocka_unit_test(test_bound_of_all),
 		cmocka_unit_test(test_holes_and_reasons),
 		cmocka_unit_test(test_damage_in_the_middle),
+		cmocka_unit_test(test_cut_while_it_was_written),
 		cmocka_unit_test(test_aside_is_bounded),
 		cmocka_unit_test(test_adopting_what_is_no_spool),
 		cmocka_unit_test(test_sweep_takes_what_nobody_knows),

@@ -231,18 +231,26 @@ class Device:
 
     def connect(self, timeout=20):
         """Waits for workerd, gives it a pair, takes its snapshot."""
-        self.drop()
-        self.introduce.settimeout(timeout)
-        try:
-            self.priv, _ = self.introduce.accept()
-        except TimeoutError:
-            raise AssertionError("workerd does not come: " + self.log_text()) from None
-        self.priv.settimeout(timeout)
-        data = self.priv.recv(4096)
-        typ, = struct.unpack_from("=H", data)
-        assert typ == 1, data
-        self.priv.send(self.record(1, HELLO.pack(3, os.getpid(), 0, b"drv")))
-        self.new_pair()
+        end = time.monotonic() + timeout
+        while True:
+            self.drop()
+            self.introduce.settimeout(max(end - time.monotonic(), 0.001))
+            try:
+                self.priv, _ = self.introduce.accept()
+            except TimeoutError:
+                raise AssertionError("workerd does not come: " + self.log_text()) from None
+            self.priv.settimeout(timeout)
+            try:
+                data = self.priv.recv(4096)
+                if not data:
+                    continue
+                typ, = struct.unpack_from("=H", data)
+                assert typ == 1, data
+                self.priv.send(self.record(1, HELLO.pack(3, os.getpid(), 0, b"drv")))
+                self.new_pair()
+                return
+            except ConnectionError:     # it died while it waited for us, or replaced this connection: the next one
+                continue
 
     def new_pair(self):
         a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
