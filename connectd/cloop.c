@@ -159,6 +159,19 @@ put_usage(struct json_w *w, const struct work_workload *wl)
 	json_w_end_obj(w);
 }
 
+void
+cloop_put_disk(struct json_w *w, const struct work_workload *wl, int64_t when)
+{
+	uint64_t mb = wl->disk_limit >> 20;
+	char stamp[RFC3339_SIZE];
+
+	json_w_obj(w, "disk_limit");
+	json_w_int(w, "used_bytes", (int64_t)(wl->disk_used & INT64_MAX));
+	json_w_int(w, "limit_mb", (int64_t)(mb > 0 ? mb : 1));
+	json_w_str(w, "measured_at", rfc3339_format(when, stamp));
+	json_w_end_obj(w);
+}
+
 /* The wording a Go agent uses, because operators look for it. */
 static void
 put_error(struct json_w *w, const struct work_workload *wl, bool by_signal)
@@ -187,8 +200,9 @@ put_error(struct json_w *w, const struct work_workload *wl, bool by_signal)
 }
 
 void
-cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, bool extended)
+cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, int64_t version, bool extended)
 {
+	bool over_disk = work_over_disk(wl) && (extended || version >= CLOOP_V_DISK);
 	struct shown s = shown_now(wl, final);
 	bool end = wl->state == WORK_ENDED && final;
 	char stamp[RFC3339_SIZE];
@@ -204,13 +218,19 @@ cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, b
 	json_w_str(w, "finished_at", rfc3339_format(end ? wl->finished_at : 0, stamp));
 	if (end) {
 		put_error(w, wl, s.by_signal);
-		if (extended) {
+		if (over_disk) {
+			json_w_str(w, "outcome", "disk_limit");
+			cloop_put_disk(w, wl, wl->finished_at);
+		} else if (extended) {
 			json_w_str(w, "outcome", outcome_name(wl));
+		}
+		if (extended) {
 			if (wl->limit != WORK_LIMIT_NONE)
 				json_w_str(w, "limit", limit_name(wl));
 			if (wl->term_signal > 0)
 				json_w_int(w, "signal", wl->term_signal);
-			put_usage(w, wl);
+			if (!work_over_disk(wl))
+				put_usage(w, wl);
 		}
 	}
 	json_w_end_obj(w);

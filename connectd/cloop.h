@@ -36,9 +36,13 @@ int cloop_end(struct json_w *w, size_t *ret_len);
 
 /*
  * The status object of a workload. final: the terminal state may be shown; else an ended workload is still "running"
- * (its last output and its status are on the way). extended: with the fields edgeward.1 adds.
+ * (its last output and its status are on the way). version: the session's. extended: with the fields edgeward.1 adds.
  */
-void cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, bool extended);
+void cloop_put_status(struct json_w *w, const struct work_workload *wl, bool final, int64_t version, bool extended);
+
+/* The measurement of a workload that is over its limit of disk (version 20), taken at when. */
+#define CLOOP_V_DISK	20
+void cloop_put_disk(struct json_w *w, const struct work_workload *wl, int64_t when);
 
 /*
  * log_chunk, built in place: head into dst (at least CLOOP_HEAD_MAX bytes), then json_escape() of the text, then the

@@ -27,7 +27,7 @@ send_terminal(struct session *s, struct mirror_entry *e)
 
 	logsend_end(&s->logs, e);
 	session_begin_frame(s, &w, "status", NULL, e->w.handle);
-	cloop_put_status(&w, &e->w, true, s->p.edgeward1);
+	cloop_put_status(&w, &e->w, true, s->version, s->p.edgeward1);
 	json_w_int(&w, "final_offset", (int64_t)e->log.total);
 	if (s->p.edgeward1 && e->log.has_digest)
 		put_digest(&w, &e->log);

@@ -90,6 +90,7 @@ send_refused(struct session *s, const char *id, const char *handle, enum work_re
 	static const char *const codes[] = { [WORK_REFUSED_POLICY] = "policy", [WORK_REFUSED_SANDBOX] = "sandbox",
 		[WORK_REFUSED_DISK_LOW] = "disk_low", [WORK_REFUSED_MEMORY_LOW] = "memory_low",
 		[WORK_REFUSED_UNSUPPORTED] = "unsupported", [WORK_REFUSED_START_FAILED] = NULL };
+	const struct mirror_entry *e = mirror_by_handle(s->p.mirror, handle);
 	struct json_w w;
 
 	session_begin_frame(s, &w, "started", id, handle);
@@ -98,6 +99,8 @@ send_refused(struct session *s, const char *id, const char *handle, enum work_re
 	json_w_str(&w, "error", text[0] != '\0' ? text : "the device refused the start");
 	if (s->p.edgeward1 && why < sizeof(codes) / sizeof(codes[0]) && codes[why] != NULL)
 		json_w_str(&w, "code", codes[why]);
+	if (e != NULL && e->w.state == WORK_PENDING && work_over_disk(&e->w) && (s->p.edgeward1 || s->version >= CLOOP_V_DISK))
+		cloop_put_disk(&w, &e->w, monotime_wall_ns());
 	session_send(s, &w);
 }
 
@@ -121,7 +124,7 @@ send_status(struct session *s, const char *id, const struct work_workload *wl, b
 	struct json_w w;
 
 	session_begin_frame(s, &w, "status", id, wl->handle);
-	cloop_put_status(&w, wl, final, s->p.edgeward1);
+	cloop_put_status(&w, wl, final, s->version, s->p.edgeward1);
 	session_send(s, &w);
 }
 

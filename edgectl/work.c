@@ -61,8 +61,8 @@ json_workload(yajl_gen g, const struct work_workload *w)
 	json_uint(g, "produced", w->produced);
 	json_uint(g, "retained_from", w->retained_from);
 	json_uint(g, "gaps", w->gaps);
-	json_uint(g, "cpu_ms", w->cpu_ms);
-	json_uint(g, "mem_peak_kb", w->mem_peak_kb);
+	json_uint(g, "cpu_ms", work_over_disk(w) ? 0 : w->cpu_ms);
+	json_uint(g, "mem_peak_kb", work_over_disk(w) ? 0 : w->mem_peak_kb);
 	json_bool(g, "disowned", (w->flags & WORK_F_DISOWNED) != 0);
 	json_str(g, "error", w->error);
 	json_close(g, '}');

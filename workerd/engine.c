@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/parse.h"
+
 struct words {
 	struct work_str *list;
 	uint32_t n;
@@ -240,4 +242,35 @@ engine_create(const struct engine_wish *wish, struct work_str *words, char text[
 		add_view(&w, spec->argv[i].s, spec->argv[i].len);
 	*ret_n = w.n;
 	return w.err;
+}
+
+static bool
+take_number(const char **p, const char *before, uint64_t *ret)
+{
+	const char *at = strstr(*p, before);
+	char digits[24];
+	size_t n;
+
+	if (at == NULL)
+		return false;
+	at += strlen(before);
+	n = strspn(at, "0123456789");
+	if (n >= sizeof(digits))
+		return false;
+	memcpy(digits, at, n);
+	digits[n] = '\0';
+	*p = at + n;
+	return parse_u64(digits, 0, UINT64_MAX, ret) == 0;
+}
+
+bool
+engine_disk_word(const char *word, uint64_t *ret_used, uint64_t *ret_limit)
+{
+	const char *p = word;
+
+	if (strncmp(word, "disk-limit: ", 12) != 0)
+		return false;
+	if (!take_number(&p, " held ", ret_used) && !take_number(&p, " holds ", ret_used))
+		return false;
+	return take_number(&p, ", its limit is ", ret_limit) && *p == '\0' && *ret_limit > 0 && *ret_used > *ret_limit;
 }

@@ -43,6 +43,9 @@ enum engine_env engine_env(const struct work_str *entry);
 /* NULL, or in a few words why a work directory cannot be mounted: the engine's list of mounts has its own separators. */
 const char *engine_path_problem(const char *path);
 
+/* The numbers of what a step says of the limit of disk (steps/engine), or false. */
+bool engine_disk_word(const char *word, uint64_t *ret_used, uint64_t *ret_limit);
+
 /*
  * The words behind the client's own "create". words has WORK_ARGV_MAX entries, text ENGINE_TEXT bytes; both are looked into afterwards.
  * 0, -E2BIG, or -EINVAL for what was not checked before.

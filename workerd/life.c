@@ -10,6 +10,7 @@
 #include "common/monotime.h"
 #include "workerd/container.h"
 #include "workerd/control.h"
+#include "workerd/engine.h"
 #include "workerd/harness.h"
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
@@ -98,6 +99,17 @@ outcome_from_status(struct workload *wl, int wstatus)
 	    wl->end.oom_kills > 0 && wl->info.term_signal == SIGKILL ? WORK_OUTCOME_LIMIT : WORK_OUTCOME_SIGNALLED;
 }
 
+void
+life_over_disk(struct workload *wl, const char *word)
+{
+	uint64_t used, limit;
+
+	if (!engine_disk_word(word, &used, &limit))
+		return;
+	wl->info.disk_used = used;
+	wl->info.disk_limit = limit;
+}
+
 /* Which limit it was; one that was met and ended nothing is told, too, because it explains the exit code. */
 static void
 explain_limit(struct workload *wl)
@@ -108,6 +120,7 @@ explain_limit(struct workload *wl)
 
 	if (wl->info.limit == WORK_LIMIT_DISK) {
 		stage_last_word(wl, "ended at its limit of disk", text, size);
+		life_over_disk(wl, text);
 	} else if (wl->info.limit == WORK_LIMIT_MEMORY) {
 		snprintf(text, size, "ended at its limit of memory; ask for more memory_mb");
 	} else if (wl->info.outcome == WORK_OUTCOME_LIMIT) {

@@ -20,6 +20,8 @@ void workload_unprepared(struct workload *wl, const char *error);
 
 /* What the payload's end means, into wl->info. */
 void life_outcome(struct workload *wl);
+/* What a step said about the limit of disk, if that is what it said, into wl->info. */
+void life_over_disk(struct workload *wl, const char *word);
 /* Where a process of ours failed to start, for people. */
 void life_failed_text(const struct launch_report *rep, char *buf, size_t size);
 

@@ -309,6 +309,7 @@ refuse(struct workload *wl)
 	record_wipe_job(&wl->rec);
 	wl->refusing = true;
 	snprintf(wl->info.error, sizeof(wl->info.error), "%s", h->reason);
+	life_over_disk(wl, h->reason);
 	workchan_tell(wl);
 	loop_timer_set_ms(wl->w->loop, &wl->refuse_timer, waits ? REFUSE_WAIT_MS : 0);
 	return EVENTS;

@@ -13,6 +13,6 @@
 #define HUB_CLOSE_REASON_MAX	120u
 #define HUB_VERDICTS_MAX	256u
 
-#define CLOOP_VERSION		6		/* what we advertise */
+#define CLOOP_VERSION		20		/* what we advertise: each promise up to it is kept, or refused by name (cloop.md part A) */
 
 #endif

@@ -102,7 +102,14 @@ struct work_workload {
 	int64_t finished_at;		/* CLOCK_REALTIME ns, 0 = running */
 	uint64_t produced;		/* bytes of output so far */
 	uint64_t retained_from;		/* first offset still held */
-	uint64_t cpu_ms, mem_peak_kb, io_read, io_write;	/* usage, ENDED only; 0 = unknown */
+	union {
+		struct {
+			uint64_t cpu_ms, mem_peak_kb, io_read, io_write;	/* usage, ENDED only; 0 = unknown */
+		};
+		struct {	/* bytes, where work_over_disk() says so: of a container, of whose usage nothing is known */
+			uint64_t disk_used, disk_limit;
+		};
+	};
 	uint8_t log_xxh3[16];		/* canonical XXH3-128 of the output, ENDED only */
 	char handle[72];		/* handle_ok(), zero-padded */
 	char error[208];		/* one sentence for the operator, may be empty */
@@ -228,6 +235,13 @@ struct work_session {
 	uint32_t dialect;	/* enum work_dialect */
 };
 static_assert(sizeof(struct work_session) == 8, "wire size");
+
+/* The work directory held more than its limit: at the end, or before it began, which refuses the start. */
+static inline bool
+work_over_disk(const struct work_workload *w)
+{
+	return (w->state == WORK_PENDING || w->limit == WORK_LIMIT_DISK) && w->disk_limit != 0;
+}
 
 /* True if a received workload record is well formed (strings terminated, enums known, flags known). */
 bool work_workload_ok(const struct work_workload *w);

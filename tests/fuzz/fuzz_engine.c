@@ -61,6 +61,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		f[nf] = (struct work_str){ (const char *)data + at, len };
 		at += len + 1;
 	}
+	for (uint32_t i = 0; i < nf; i++) {
+		uint64_t used, limit;
+
+		memset(top, 0, sizeof(top));
+		memcpy(top, f[i].s, f[i].len < 500 ? f[i].len : 500);
+		if (engine_disk_word(top, &used, &limit) && used <= limit)
+			abort();
+	}
 	if (size == 0 || nf < 8)
 		return 0;
 	job.image = f[0];

@@ -192,6 +192,8 @@ def test_a_limit_of_disk_is_held_by_looking(engine, dev):
     r = ended(dev, run(dev, "echo a; dd if=/dev/zero of=big bs=1M count=20 2>/dev/null; sleep 1000", disk=8 << 20))
     assert (r.info["outcome"], r.info["_"]) == (LIMIT, 5), r.info
     assert r.info["error"].startswith("disk-limit: the work directory held ") and "its limit is 8388608" in r.info["error"], r.info
+    # of what it used nothing is known: the measurement stands there
+    assert r.info["cpu_ms"] > 8 << 20 and str(r.info["cpu_ms"]) in r.info["error"] and r.info["mem_peak_kb"] == 8 << 20, r.info
     nothing_left(engine)
     err = run(dev, "true", disk=8 << 20, expect=START_FAILED)
     assert err.startswith("disk-limit: the work directory holds "), err

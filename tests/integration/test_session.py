@@ -33,7 +33,7 @@ def hello_frame(s):
 def test_hello_and_version(device, hub):
     s = hub.session()
     frame = hello_frame(s)
-    assert frame["v"] == 1 and frame["id"] == "hello" and frame["payload"]["protocol_version"] == 6
+    assert frame["v"] == 1 and frame["id"] == "hello" and frame["payload"]["protocol_version"] == 20
     assert frame["payload"]["agent_version"] not in ("", "1", "unknown")
     assert frame["payload"]["agent_version"] in device.ctl("version", json_out=False).out
     assert hub.requests[0].offers_edgeward
@@ -45,12 +45,12 @@ def test_dialect_cloop_offers_no_subprotocol(agent, hub):
     assert not hub.requests[0].offers_edgeward and not hub.session().edgeward
 
 
-@pytest.mark.parametrize("maximum", [1, 2, 6, 20])
+@pytest.mark.parametrize("maximum", [1, 2, 6, 20, 21])
 def test_negotiation(agent, hub, maximum):
     hub.b.version = maximum
     agent()
     works(hub)
-    assert hub.session().version == min(maximum, 6)
+    assert hub.session().version == min(maximum, 20)
 
 
 def test_a_frame_above_the_negotiated_version_ends_the_session(agent, hub):
@@ -67,7 +67,7 @@ def test_a_frame_above_the_negotiated_version_ends_the_session(agent, hub):
     hub.session(after=s)
 
 
-@pytest.mark.parametrize("version", [0, -1, 7, 99, "1", 1.5, None, 2**40])
+@pytest.mark.parametrize("version", [0, -1, 21, 99, "1", 1.5, None, 2**40])
 def test_welcome_of_a_version_we_did_not_offer(agent, hub, version):
     hub.b.welcome = lambda p: {**p, "protocol_version": version}
     agent()

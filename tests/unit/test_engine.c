@@ -191,12 +191,44 @@ too_much(void **state)
 	assert_null(made());
 }
 
+/* What steps/engine/create.sh and attach.sh say of the limit of disk; a container that prints the like gets no further than a claim. */
+static void
+words_of_a_limit(void **state)
+{
+	const struct {
+		const char *word;
+		bool is;
+		uint64_t used, limit;
+	} words_of[] = {
+		{ "disk-limit: the work directory held 9437184 bytes, its limit is 8388608", true, 9437184, 8388608 },
+		{ "disk-limit: the work directory holds 9 bytes already, its limit is 8", true, 9, 8 },
+		{ "disk-limit: the work directory held 18446744073709551615 bytes, its limit is 1", true, UINT64_MAX, 1 },
+		{ "disk-limit: the work directory held 18446744073709551616 bytes, its limit is 1", false, 0, 0 },
+		{ "disk-limit: the work directory held 7 bytes, its limit is 8", false, 0, 0 },
+		{ "disk-limit: the work directory held 7 bytes, its limit is 0", false, 0, 0 },
+		{ "disk-limit: the work directory held 7 bytes, its limit is 5 ", false, 0, 0 },
+		{ "disk-limit: the work directory held  bytes, its limit is 5", false, 0, 0 },
+		{ "disk-limit: the work directory held -7 bytes, its limit is 5", false, 0, 0 },
+		{ "disk-limit: its limit is 5, it held 7", false, 0, 0 },
+		{ "the work directory held 9 bytes, its limit is 8", false, 0, 0 },
+		{ "disk-limit: ", false, 0, 0 }, { "", false, 0, 0 },
+	};
+	uint64_t used, limit;
+
+	for (size_t i = 0; i < sizeof(words_of) / sizeof(words_of[0]); i++) {
+		assert_int_equal(engine_disk_word(words_of[i].word, &used, &limit), words_of[i].is);
+		if (words_of[i].is)
+			assert_true(used == words_of[i].used && limit == words_of[i].limit);
+	}
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(word_for_word), cmocka_unit_test(an_engine_of_the_runners_own), cmocka_unit_test(resolvers_of_a_firewall),
 		cmocka_unit_test(never), cmocka_unit_test(variables), cmocka_unit_test(too_much),
+		cmocka_unit_test(words_of_a_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,6 +170,69 @@ a_large_start_goes_by_memfd(void **state)
 	assert_int_equal(r->len, 0);
 }
 
+/* A stop at the limit of disk: "disk_limit" with the measurement from version 20 on; below there are the words alone. */
+static void
+over_disk(bool edgeward1, int version, bool told)
+{
+	struct work_workload w = { .wid = 1, .state = WORK_PENDING, .handle = "h", .disk_used = 9 << 20, .disk_limit = 8 << 20 };
+	const struct json *p, *s;
+	int64_t v;
+
+	rig_workerd(NULL, 0);
+	rig_open(edgeward1);
+	assert_non_null(rig_frame("hello"));
+	rig_hub("{\"v\":1,\"type\":\"welcome\",\"id\":\"hello\",\"payload\":{\"protocol_version\":%d,\"executor_id\":\"agent-1\","
+	    "\"heartbeat_seconds\":15,\"resume_accepted\":[]}}", version);
+	rig_hub(RIG_START("c1", "h"));
+	rig_tell(&w);
+	rig_answer(WORK_ANS_START, rig_rec(WORK_REQ_START)->id, WORK_REFUSED_START_FAILED, 0, "disk-limit: full");
+	p = rig_frame("started");
+	assert_non_null(p);
+	assert_string_equal(json_get_str(p, "error"), "disk-limit: full");
+	assert_int_equal(json_get(p, "disk_limit") != NULL, told);
+	if (told)
+		assert_true(json_get_int(json_get(p, "disk_limit"), "used_bytes", 9 << 20, 9 << 20, &v) &&
+		    json_get_int(json_get(p, "disk_limit"), "limit_mb", 8, 8, &v) &&
+		    json_get_str(json_get(p, "disk_limit"), "measured_at") != NULL);
+	rig_gone(1);
+
+	w = (struct work_workload){ .wid = 2, .state = WORK_ENDED, .outcome = WORK_OUTCOME_LIMIT, .limit = WORK_LIMIT_DISK, .handle = "i",
+		.term_signal = SIGKILL, .finished_at = rig_wall(), .disk_used = 3 << 20, .disk_limit = 2 << 20 };
+	rig_tell(&w);
+	rig_output_end(2, rig_sub()->epoch, 0, NULL);
+	p = rig_frame("status");
+	assert_non_null(p);
+	s = json_get(p, "status");
+	assert_string_equal(json_get_str(s, "state"), "killed");
+	assert_int_equal(json_get(s, "disk_limit") != NULL, told);
+	if (told) {
+		assert_string_equal(json_get_str(s, "outcome"), "disk_limit");
+		assert_true(json_get_int(json_get(s, "disk_limit"), "used_bytes", 3 << 20, 3 << 20, &v) &&
+		    json_get_int(json_get(s, "disk_limit"), "limit_mb", 2, 2, &v));
+	} else {
+		assert_null(json_get(s, "outcome"));
+	}
+	assert_null(json_get(s, "usage"));
+}
+
+static void
+over_the_limit_of_disk_20(void **state)
+{
+	over_disk(false, 20, true);
+}
+
+static void
+over_the_limit_of_disk_19(void **state)
+{
+	over_disk(false, 19, false);
+}
+
+static void
+over_the_limit_of_disk_edgeward1(void **state)
+{
+	over_disk(true, 20, true);
+}
+
 /*
  * B54: every order and repetition of start, signal and status, with the answers of workerd in between: each request is
  * answered exactly once with its own id. workerd's idempotence by handle has its own test.
@@ -239,7 +302,8 @@ main(void)
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
 		T(start_is_answered_once), T(refusals_have_their_frames), T(bad_starts_do_not_reach_workerd),
-		T(a_large_start_goes_by_memfd), T(test_b54_orders_and_repetitions),
+		T(a_large_start_goes_by_memfd),
+		T(over_the_limit_of_disk_20), T(over_the_limit_of_disk_19), T(over_the_limit_of_disk_edgeward1), T(test_b54_orders_and_repetitions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
