@@ -280,6 +280,16 @@ sweep(int dir, const struct dirent64 *de, void *ctx)
 	return unlinkat(dir, de->d_name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
+/* Whatever runner id it was for: the pool may have been another one. */
+static int
+empty(int dir, const struct dirent64 *de, void *ctx)
+{
+	_cleanup_close_ int sub = openat(dir, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	unsigned depth = 0;
+
+	return sub < 0 ? -errno : each(sub, sweep, &depth);
+}
+
 static int
 make_slots(const struct usbgrants *g)
 {
@@ -287,27 +297,32 @@ make_slots(const struct usbgrants *g)
 	int r = 0;
 
 	for (uint32_t i = 0; i < g->pool.count && r >= 0; i++) {
-		unsigned depth = 0;
-		int fd;
-
 		snprintf(name, sizeof(name), "%u", i);
-		fd = mkdirat(g->dir, name, 0755) < 0 && errno != EEXIST ? -1 :
-		    openat(g->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		r = fd < 0 ? -errno : each(fd, sweep, &depth);
-		if (fd >= 0)
-			close(fd);
+		r = mkdirat(g->dir, name, 0755) < 0 && errno != EEXIST ? -errno : 0;
 	}
 	return r;
+}
+
+/* Without a pool nothing is made that is not there. */
+static int
+open_top(const char *parent, bool make)
+{
+	_cleanup_close_ int up = make ? -1 : open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (!make && (up < 0 || faccessat(up, USBGRANT_DIR, F_OK, AT_SYMLINK_NOFOLLOW) < 0))
+		return -errno;
+	return fd_open_own_dir(parent, USBGRANT_DIR, 0755);
 }
 
 void
 usbgrant_open(struct usbgrants *g, const char *parent, const struct pool *pool)
 {
-	*g = (struct usbgrants){ .pool = *pool };
-	umask(022);
-	g->dir = fd_open_own_dir(parent, USBGRANT_DIR, 0755);
-	g->problem = g->dir < 0 ? g->dir : make_slots(g);
-	if (g->problem < 0)
+	if (pool != NULL)
+		umask(022);
+	*g = (struct usbgrants){ .dir = open_top(parent, pool != NULL), .pool = pool != NULL ? *pool : (struct pool){ 0 } };
+	g->problem = g->dir < 0 ? g->dir : each(g->dir, empty, NULL);
+	g->problem = g->problem < 0 ? g->problem : make_slots(g);
+	if (pool == NULL || g->problem < 0)
 		usbgrant_close(g);
 }
 

@@ -39,8 +39,9 @@ struct usbgrants {
 };
 
 /*
- * At start: makes the directories of all runner ids below parent ("/dev"), root's alone to change, and empties them. Sets the
- * umask to 022, since what is made here is for others to read. What goes wrong is kept in problem.
+ * At start: empties the directories of all runner ids below parent ("/dev"), those of an earlier pool too, and makes those of this
+ * one, root's alone to change. Sets the umask to 022, since what is made here is for others to read. What goes wrong is kept in
+ * problem. pool NULL: nothing is lent; what an earlier process had lent goes all the same.
  */
 void usbgrant_open(struct usbgrants *g, const char *parent, const struct pool *pool);
 void usbgrant_close(struct usbgrants *g);

@@ -64,6 +64,9 @@ usbledger_is_ours(const struct usb_slot *slot, const struct vhci_port *ports, si
 
 		if (p->port != slot->port)
 			continue;
+		/* One that was seen as ours does not start again: that is the next one on this port. */
+		if (p->state == VHCI_STARTING && (slot->state == USB_ASKED || slot->state == USB_THERE))
+			return 0;
 		if (p->state == VHCI_STARTING || p->state == VHCI_ERROR)
 			return -EAGAIN;
 		if (p->state != VHCI_USED || p->devid != slot->devid || p->sockfd != slot->mark)
@@ -91,21 +94,28 @@ usbledger_socket(int ends[2])
 	return ends[0] < 0 ? -EMFILE : 0;
 }
 
-struct usb_slot *
-usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n)
+unsigned
+usbledger_row(const struct usbledger *ledger, const struct usb_slot *slot)
 {
-	struct usb_slot *found = NULL;
+	return (unsigned)(slot - ledger->slots);
+}
 
-	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++) {
-		if (s->state == USB_THERE && usbledger_is_ours(s, ports, n, NULL) == 0) {
-			s->state = USB_FREE;
-			if (usbledger_keep(ledger, s) < 0)
-				return NULL;
-		}
-		if (found == NULL && s->state == USB_FREE)
-			found = s;
-	}
-	return found;
+struct usb_slot *
+usbledger_take(struct usbledger *ledger)
+{
+	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++)
+		if (s->state == USB_FREE)
+			return s;
+	return NULL;
+}
+
+bool
+usbledger_busy(const struct usbledger *ledger)
+{
+	for (const struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++)
+		if (s->state != USB_FREE)
+			return true;
+	return false;
 }
 
 void
@@ -118,11 +128,18 @@ usbledger_abandon(struct usbledger *ledger, monotime_t until)
 	}
 }
 
+bool
+usbledger_given_up(const struct usb_slot *slot)
+{
+	return slot->until.ns == MONOTIME_NEVER.ns || !monotime_before(monotime_now(), slot->until);
+}
+
 struct usb_slot *
 usbledger_find(struct usbledger *ledger, uint32_t port)
 {
 	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++)
-		if (s->port == port && (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_THERE))
+		if (s->port == port && s->until.ns != MONOTIME_NEVER.ns &&
+		    (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_THERE))
 			return s;
 	return NULL;
 }

@@ -24,7 +24,7 @@ enum usb_state {
 struct usb_slot {
 	enum usb_state state;
 	uint32_t port, devid, mark;
-	monotime_t until;	/* deadline of USB_WAITING, USB_ASKED, USB_STALE */
+	monotime_t until;	/* deadline of USB_WAITING, USB_ASKED, USB_STALE; NEVER: it was given up already, and waits for the thread */
 };
 
 struct usbledger {
@@ -47,13 +47,20 @@ int usbledger_keep(const struct usbledger *ledger, const struct usb_slot *slot);
  */
 int usbledger_socket(int ends[2]);
 
-/* A free slot, or NULL. Slots of devices that have ended are freed first: the kernel has freed their ports. */
-struct usb_slot *usbledger_take(struct usbledger *ledger, const struct vhci_port *ports, size_t n);
+/* A free slot, or NULL. */
+struct usb_slot *usbledger_take(struct usbledger *ledger);
+/* True while one is not free. */
+bool usbledger_busy(const struct usbledger *ledger);
+/* The index of a slot, and of its row in the file. */
+unsigned usbledger_row(const struct usbledger *ledger, const struct usb_slot *slot);
 
 /* Whoever asked for them is gone: all become USB_STALE until then; one whose authorization is under way is out of time now. */
 void usbledger_abandon(struct usbledger *ledger, monotime_t until);
 
-/* The live slot of a port, or NULL. */
+/* Its time is over, or nobody wants it any more. */
+bool usbledger_given_up(const struct usb_slot *slot);
+
+/* The live slot of a port that was not given up, or NULL. */
 struct usb_slot *usbledger_find(struct usbledger *ledger, uint32_t port);
 
 /* 1: the port is this slot's; *ret_port (may be NULL) is its line. 0: it is free or another's. -EAGAIN: the kernel does not show it yet. */

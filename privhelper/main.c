@@ -25,8 +25,6 @@
 #include "version.h"
 
 #define LISTENER	3
-#define SYSFS		"/sys"
-#define DEV		"/dev"
 #define NO_UID		((uint32_t)-1)
 
 static struct introducer self;
@@ -63,7 +61,7 @@ int
 main(int argc, char **argv)
 {
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct usb_conf conf = { .rundir = "/run/edgeward", .statedir = "/var/lib/edgeward", .sysroot = SYSFS, .devroot = DEV };
+	struct usb_conf conf = { .rundir = "/run/edgeward", .statedir = "/var/lib/edgeward", .sysroot = "/sys", .devroot = "/dev" };
 	uint32_t net_uid = NO_UID, work_uid = NO_UID;
 	enum log_level level = LOG_LEVEL_INFO;
 	int opt, l2 = 0, r = 0;

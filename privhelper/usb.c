@@ -21,22 +21,12 @@
 #include "common/log.h"
 #include "proto/ipc/priv.h"
 
-#define AUDIT_MAX	(4u << 20)	/* bytes; then a new file is begun at the next start */
-#define TURN_MS		200		/* how often the status is read while something is under way */
-#define SETTLE_MS	30000
-
 static struct vhci_port ports[VHCI_PORTS];
 
 struct attaching {
 	struct usb *usb;
 	struct usb_slot *slot;
 };
-
-static unsigned
-row_of(const struct usb *u, const struct usb_slot *s)
-{
-	return (unsigned)(s - u->ledger.slots);
-}
 
 static void
 keep(struct usb *u, const struct usb_slot *s)
@@ -48,7 +38,7 @@ keep(struct usb *u, const struct usb_slot *s)
 static void
 set_free(struct usb *u, struct usb_slot *s)
 {
-	usbgrant_take(&u->grants, row_of(u, s));
+	usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));
 	s->state = USB_FREE;
 	keep(u, s);
 }
@@ -87,7 +77,7 @@ give_up(struct usb *u, struct usb_slot *s, struct priv_usb_device *what, bool de
 {
 	int r;
 
-	usbgrant_take(&u->grants, row_of(u, s));	/* first: the numbers of its nodes are not for the next device's owner */
+	usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));	/* first: the numbers of its nodes are not for the next device's owner */
 	r = detach ? hcd_detach(&u->hcd, s->port) : 0;
 	USB_RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
 	    r < 0 ? strerrorname_np(-r) : "ok");
@@ -102,7 +92,7 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 {
 	const struct vhci_port *p = NULL;
 	struct priv_usb_device what = { .outcome = PRIV_USB_GONE, .refused_class = USBDESC_NONE };
-	struct usbauth_job job = { .slot = row_of(u, s), .what = { .refused_class = USBDESC_NONE } };
+	struct usbauth_job job = { .slot = usbledger_row(&u->ledger, s), .what = { .refused_class = USBDESC_NONE } };
 	int ours = usbledger_is_ours(s, ports, nports, &p);
 	bool late = !monotime_before(monotime_now(), s->until);
 
@@ -115,7 +105,7 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 		if (ours == 0)
 			give_up(u, s, &what, false, "gone");
 		else
-			usbgrant_follow(&u->grants, row_of(u, s), ours == 1 ? hcd_open_device(&u->hcd, p) : -1);
+			usbgrant_follow(&u->grants, usbledger_row(&u->ledger, s), ours == 1 ? hcd_open_device(&u->hcd, p) : -1);
 	} else if (late && ours != 0) {
 		what.outcome = PRIV_USB_TIMEOUT;
 		hcd_detach(&u->hcd, s->port);
@@ -133,22 +123,28 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 	}
 }
 
+/* Reads the status and takes every slot on. -errno: it cannot be read. */
+static int
+look(struct usb *u, size_t *ret_n)
+{
+	int r = u->hcd.n > 0 ? vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, ret_n) : 0;
+
+	for (struct usb_slot *s = u->ledger.slots; r == 0 && s < u->ledger.slots + USBLEDGER_SLOTS; s++)
+		if (s->state != USB_FREE)
+			advance(u, s, *ret_n);
+	return r;
+}
+
 static void
 on_timer(struct loop_timer *timer)
 {
 	struct usb *u = timer->ctx;
 	size_t n = 0;
-	bool more = false;
-	int r = u->hcd.n > 0 ? vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) : 0;
+	int r = look(u, &n);
 
 	if (r < 0)	/* rmmod, or a kernel that writes it otherwise */
 		fatal("cannot read the status of vhci_hcd: %s", strerror(-r));
-	for (struct usb_slot *s = u->ledger.slots; s < u->ledger.slots + USBLEDGER_SLOTS; s++) {
-		if (s->state != USB_FREE)
-			advance(u, s, n);
-		more = more || s->state != USB_FREE;
-	}
-	if (more)
+	if (usbledger_busy(&u->ledger))
 		loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
 }
 
@@ -158,17 +154,21 @@ on_answer(struct loop_io *io, uint32_t events)
 	struct usb *u = io->ctx;
 	struct usbauth_job job;
 	struct usb_slot *s;
+	bool given_up;
+	size_t n = 0;
 
 	if (read(io->fd, &job, sizeof(job)) != sizeof(job))
 		fatal("the thread that authorizes devices is gone");
 	s = &u->ledger.slots[job.slot];
+	given_up = usbledger_given_up(s);
 	u->asked = false;
-	if (job.result == -EAGAIN && s->until.ns != MONOTIME_NEVER.ns) {
+	if (job.result == -EAGAIN && !given_up) {
 		s->state = USB_WAITING;
-	} else if (job.result < 0) {
-		job.what = (struct priv_usb_device){ .refused_class = USBDESC_NONE,
-			.outcome = s->until.ns == MONOTIME_NEVER.ns ? PRIV_USB_TIMEOUT : PRIV_USB_GONE };
-		give_up(u, s, &job.what, true, strerrorname_np(-job.result));
+	} else if (job.result < 0 || given_up) {
+		job.what = (struct priv_usb_device){ .refused_class = USBDESC_NONE, .outcome = given_up ? PRIV_USB_TIMEOUT : PRIV_USB_GONE };
+		/* It may have ended meanwhile, and its port be another's. */
+		give_up(u, s, &job.what, vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) == 0 && usbledger_is_ours(s, ports, n, NULL) != 0,
+		    job.result < 0 ? strerrorname_np(-job.result) : "late");
 	} else {
 		USB_RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
 		    job.what.vendor, job.what.product, job.what.interfaces, job.what.authorized, job.what.refused_class);
@@ -198,8 +198,9 @@ attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attache
 	if (!u->permitted || u->hcd.n == 0)
 		return u->permitted ? -ENODEV : -EPERM;
 	r = hcd_forbid(&u->hcd);
-	r = r < 0 ? r : vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
-	s = r < 0 ? NULL : usbledger_take(&u->ledger, ports, n);
+	/* What has ended is let go first, and its nodes, whose numbers are the next device's. */
+	r = r < 0 ? r : look(u, &n);
+	s = r < 0 ? NULL : usbledger_take(&u->ledger);
 	if (s == NULL)
 		return r < 0 ? r : -ENOSPC;
 	r = usbledger_socket(ends);
@@ -259,12 +260,13 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EPROTO;
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	if (s != NULL) {
-		usbgrant_take(&u->grants, row_of(u, s));
+		usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));
 		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
 		if (r == 0 && usbledger_is_ours(s, ports, n, NULL) != 0)
 			r = hcd_detach(&u->hcd, req.port);
 		USB_RECORD(u, "workerd pid=%d uid=%u usb-detach port=%u devid=%08x result=%s", chan->peer.pid, chan->peer.uid, s->port,
 		    s->devid, r < 0 ? strerrorname_np(-r) : "ok");
+		s->until = MONOTIME_NEVER;
 		if (s->state != USB_ASKED)	/* else the thread's answer frees it */
 			set_free(u, s);
 	}
@@ -287,10 +289,10 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EPROTO;
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	/* The same runner asks again and again for what drivers find; a new one is as rare as an attachment. */
-	if (s != NULL && s->state == USB_THERE && (u->grants.rows[row_of(u, s)].slot == req.slot || pace_take(&u->pace, PACE_MS, PACE_BURST)) &&
+	if (s != NULL && s->state == USB_THERE && (u->grants.rows[usbledger_row(&u->ledger, s)].slot == req.slot || pace_take(&u->pace, PACE_MS, PACE_BURST)) &&
 	    vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) == 0 &&
 	    usbledger_is_ours(s, ports, n, &at) == 1 && (dev = hcd_open_device(&u->hcd, at)) >= 0) {
-		r = usbgrant_give(&u->grants, row_of(u, s), dev, req.slot, &ans);
+		r = usbgrant_give(&u->grants, usbledger_row(&u->ledger, s), dev, req.slot, &ans);
 		close(dev);
 		if (r != 0)
 			USB_RECORD(u, "workerd pid=%d uid=%u usb-grant port=%u slot=%u nodes=%u result=%s", chan->peer.pid, chan->peer.uid,
@@ -327,8 +329,7 @@ usb_open(struct usb *u, const struct usb_conf *conf)
 	if (r < 0)
 		log_warn("ledger in %s/privhelper, audit record in %s/privhelper: %s; no devices are lent", conf->rundir, conf->statedir, strerror(-r));
 	u->ready = r >= 0;
-	if (u->permitted)
-		usbgrant_open(&u->grants, conf->devroot, &conf->pool);
+	usbgrant_open(&u->grants, conf->devroot, u->permitted ? &conf->pool : NULL);
 	if (u->permitted && u->grants.dir < 0)
 		log_warn("%s/" USBGRANT_DIR ": %s; no workload sees a device", conf->devroot, strerror(-u->grants.problem));
 	return 0;

@@ -13,6 +13,9 @@
 
 #define PACE_MS		250	/* one attachment or interface in this time, after the first PACE_BURST */
 #define PACE_BURST	64
+#define AUDIT_MAX	(4u << 20)	/* bytes; then a new file is begun at the next start */
+#define TURN_MS		200	/* how often the status is read while something is under way */
+#define SETTLE_MS	30000	/* for enumeration, and for what the one before has left */
 
 struct usb {
 	struct loop *loop;
@@ -44,7 +47,7 @@ struct usb_conf {
 
 /*
  * At start, while files can still be opened. What an earlier privhelper left attached is detached from the loop, the nodes it had
- * lent are removed here. A directory that is not there, or not root's alone, costs the verbs, not the introduction. -errno: anything else.
+ * lent are removed here, whether anything is lent now or not. A directory that is not there, or not root's alone, costs the verbs, not the introduction. -errno: anything else.
  */
 int usb_open(struct usb *usb, const struct usb_conf *conf);
 

@@ -361,6 +361,7 @@ static void
 test_grant_ends(void **state)
 {
 	struct priv_usb_granted g;
+	char path[160];
 	dev_t dev;
 	int end;
 
@@ -376,8 +377,53 @@ test_grant_ends(void **state)
 	assert_string_equal(get(HCD "/detach"), "0");
 	close(end);
 	PUT("dev/edgeward/1/left", "");
+	snprintf(path, sizeof(path), "%s/dev/edgeward/2", top);
+	assert_int_equal(mkdir(path, 0755), 0);
+	PUT("dev/edgeward/2/left", "");	/* of a larger pool */
 	begin("ff 07 08");
 	assert_int_equal(node("1/left", &dev), 0);
+	assert_int_equal(node("2/left", &dev), 0);
+}
+
+/* The kernel's word on ports of which ours, 0, is free again. */
+#define ALL_FREE	HEAD "hs  0000 004 000 00000000 000000 0-0\nhs  0001 004 000 00000000 000000 0-0\n" "ss  0002 004 000 00000000 000000 0-0\n"
+
+/*
+ * A device ends, and the next one is attached before anybody has looked: the nodes of the first are not its runner's any more, since the next
+ * device gets their numbers, and its end is told and on record.
+ */
+static void
+test_grant_replaced(void **state)
+{
+	struct { struct ipc_hdr hdr; struct priv_usb_device d; } said;
+	struct priv_usb_granted g;
+	struct priv_usb_attach req = { 0x10003, 3 };
+	struct ipc_msg msg = { .hdr = { .type = PRIV_REQ_USB_ATTACH, .id = 7, .len = sizeof(req) }, .data = (uint8_t *)&req };
+	struct peer *before = nobody, asker = { 0 };
+	dev_t dev;
+	int end;
+
+	if (geteuid() != 0)
+		skip();
+	attach_disk(&end);
+	turn_until(USB_THERE);
+	show_nodes();
+	assert_int_equal(ask_grant(0, 1, &g), 0);
+	assert_int_equal(node("1/ttyUSB0", &dev), S_IFCHR | 0600);
+	PUT(HCD "/status", ALL_FREE);
+	asker.chan = chan;
+	nobody = &asker;
+	assert_int_equal(op_usb_attach(&chan, &msg, &in), 0);
+	nobody = before;
+	assert_int_equal(node("1/ttyUSB0", &dev), 0);
+	assert_int_equal(node("1/bus/usb/001/002", &dev), 0);
+	assert_non_null(strstr(get("state/privhelper/audit"), "usb-detach port=0 devid=00010002 why=gone"));
+	do
+		assert_true(recv(peer, &said, sizeof(said), MSG_DONTWAIT) > 0);
+	while (said.hdr.type == PRIV_EV_STATE);
+	assert_int_equal(said.hdr.type, PRIV_EV_USB_DEVICE);	/* before the answer, which has the same port */
+	assert_int_equal(said.d.outcome, PRIV_USB_GONE);
+	close(end);
 }
 
 static void
@@ -515,6 +561,75 @@ test_b115_foreign(void **state)
 	close(end);
 }
 
+/*
+ * While the thread is at a device that ends, its port goes to the next one. What the thread says of the first is no word on that: B115, no
+ * port is touched that is not this row's.
+ */
+static void
+test_b115_answer_for_another(void **state)
+{
+	struct priv_usb_attached a;
+	int first, second;
+
+	assert_int_equal(ask_attach(0x10002, 3, &a, &first), 0);
+	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
+	PUT(HCD "/usb1/1-1/busnum", "1\n");
+	PUT(HCD "/usb1/1-1/devnum", "2\n");
+	PUT(HCD "/usb1/1-1/authorized", "1\n");	/* the thread says EPERM */
+	show_used(last_mark(), 0x10002);
+	turn_until(USB_ASKED);
+	close(first);
+	PUT(HCD "/status", ALL_FREE);
+	assert_int_equal(ask_attach(0x10003, 3, &a, &second), 0);
+	assert_int_equal(a.port, 0);
+	PUT(HCD "/status", HEAD "hs  0000 005 000 00000000 000000 0-0\nhs  0001 004 000 00000000 000000 0-0\n"
+	    "ss  0002 004 000 00000000 000000 0-0\n");
+	turn_until(USB_FREE);
+	assert_string_equal(get(HCD "/detach"), "");
+	close(second);
+}
+
+/* Detached while the thread is at it, again and again: one line of that, however often it is asked for. */
+static void
+test_detach_repeated(void **state)
+{
+	struct priv_usb_attached a;
+	const char *p;
+	int end, lines = 0;
+
+	assert_int_equal(ask_attach(0x10002, 3, &a, &end), 0);
+	PUT(HCD "/usb1/1-1/busnum", "1\n");
+	PUT(HCD "/usb1/1-1/devnum", "2\n");
+	PUT(HCD "/usb1/1-1/authorized", "0\n");
+	show_used(last_mark(), 0x10002);
+	turn_until(USB_ASKED);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(ask_detach(0), 0);
+	for (p = get("state/privhelper/audit"); (p = strstr(p, "usb-detach port=0")) != NULL; p++)
+		lines++;
+	assert_int_equal(lines, 1);
+	close(end);
+}
+
+/* usb = no after a crash, or a smaller pool: what was lent before is nobody's, whatever runner id its directory had. */
+static void
+test_nothing_lent_any_more(void **state)
+{
+	dev_t dev;
+	char path[160];
+
+	PUT("dev/edgeward/1/left", "");
+	snprintf(path, sizeof(path), "%s/dev/edgeward/9", top);
+	assert_int_equal(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/dev/edgeward/9/bus", top);
+	assert_int_equal(mkdir(path, 0755), 0);
+	PUT("dev/edgeward/9/bus/left", "");
+	begin(NULL);
+	assert_int_equal(node("1/left", &dev), 0);
+	assert_int_equal(node("9/bus/left", &dev), 0);
+	assert_true(usb.grants.dir < 0);
+}
+
 /* A directory that others may write to: no verb, and the introduction goes on. */
 static void
 test_b88_directory(void **state)
@@ -555,8 +670,9 @@ int
 main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = { T(test_attach), T(test_grant), T(test_grant_ends), T(test_keyboard), T(test_already_open), T(test_b112_full), T(test_refusals),
-		T(test_pace), T(test_b115_sweep), T(test_b115_foreign), T(test_b88_directory), cmocka_unit_test(test_rules) };
+	const struct CMUnitTest tests[] = { T(test_attach), T(test_grant), T(test_grant_ends), T(test_grant_replaced), T(test_keyboard), T(test_already_open), T(test_b112_full), T(test_refusals),
+		T(test_pace), T(test_b115_sweep), T(test_b115_foreign),
+		T(test_b115_answer_for_another), T(test_detach_repeated), T(test_nothing_lent_any_more), T(test_b88_directory), cmocka_unit_test(test_rules) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,9 +103,9 @@ test_b115_ledger(void **state)
 
 	assert_int_equal(usbledger_open(&l, fd, "usb", MONOTIME_NEVER), 0);
 	assert_int_equal(parse(one, 0, &n), 0);
-	s = usbledger_take(&l, ports, n);
+	s = usbledger_take(&l);
 	assert_non_null(s);
-	*s = (struct usb_slot){ USB_THERE, 0, 0x10002, 700, MONOTIME_NEVER };
+	*s = (struct usb_slot){ USB_THERE, 0, 0x10002, 700, monotime_add_ms(monotime_now(), 60000) };
 	assert_int_equal(usbledger_keep(&l, s), 0);
 	assert_ptr_equal(usbledger_find(&l, 0), s);
 	assert_null(usbledger_find(&l, 1));
@@ -121,13 +121,22 @@ test_b115_ledger(void **state)
 	s->port = 1;
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), 0);
 	s->port = 2;
+	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), 0);	/* it was there, and another begins */
+	s->state = USB_WAITING;
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), -EAGAIN);
 	s->port = 3;
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), -EAGAIN);
 	s->port = 99;
 	assert_int_equal(usbledger_is_ours(s, ports, n, NULL), 0);
-	/* A slot whose device has ended is given out again, and its row is gone. */
-	assert_ptr_equal(usbledger_take(&l, ports, n), s);
+	/* One that was given up is nobody's to ask for. One that is free is given out again, and its row is gone. */
+	assert_ptr_equal(usbledger_find(&l, 99), s);
+	s->until = MONOTIME_NEVER;
+	assert_null(usbledger_find(&l, 99));
+	assert_true(usbledger_busy(&l));
+	s->state = USB_FREE;
+	assert_false(usbledger_busy(&l));
+	assert_int_equal(usbledger_keep(&l, s), 0);
+	assert_ptr_equal(usbledger_take(&l), s);
 	assert_int_equal(usbledger_open(&again, fd, "usb", MONOTIME_NEVER), 0);
 	close(fd);
 	snprintf(path, sizeof(path), "%s/usb", dir);
