@@ -187,6 +187,7 @@ forward_open(struct session *s, const struct cloop_frame *frame, uint32_t channe
 	loop_timer_init(&f->timer, timer_due, f);
 	f->next = s->forwards;
 	s->forwards = f;
+	mux_widen(&f->chan, MUX_WINDOW_BULK);
 	kind->begin(f);
 }
 

@@ -246,6 +246,9 @@ hubconn_ready(struct loop_io *io, uint32_t events)
 
 	if ((events & EPOLLIN) != 0)
 		conn->last_rx = monotime_now();
+	conn->t.drained = false;
+	/* Behind what came with the end there is no further event: read to the last. */
+	conn->t.edges = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0;
 	hubconn_enter(conn);
 	run(conn);
 	hubconn_leave(conn);

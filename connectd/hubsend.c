@@ -188,6 +188,8 @@ hubconn_flush(struct hubconn *conn)
 	(void)hubconn_push(conn);
 	if (conn->refused && bulk_has_room(conn))
 		hubconn_schedule(conn);
+	else if (!conn->ended)
+		loop_timer_del(conn->loop, &conn->soon);	/* it has nothing left to do */
 }
 
 void

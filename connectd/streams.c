@@ -130,7 +130,12 @@ streams_writable(struct session *s)
 static void
 pump_due(struct loop_timer *timer)
 {
-	streams_writable(timer->ctx);
+	struct session *s = timer->ctx;
+
+	streams_writable(s);
+	/* Now: what waits for the end of the turn waits for another look at the descriptors first. */
+	if (s->state == SESSION_UP)
+		hubconn_flush(s->p.conn);
 }
 
 void

@@ -46,9 +46,12 @@ transport_recv(struct transport *t, void *buf, size_t len)
 		return t->err;
 	if (t->eof)
 		return 0;
+	if (t->drained)
+		return -EAGAIN;
 	do
 		n = recv(t->fd, buf, len, 0);
 	while (n < 0 && errno == EINTR);
+	t->drained = t->edges && n > 0 && (size_t)n < len;
 	if (n < 0) {
 		if (errno != EAGAIN)
 			t->err = -errno;

@@ -21,6 +21,8 @@ struct transport {
 	uint8_t *wire;			/* TLS: records the kernel has not taken yet; allocated with the TLS state */
 	size_t wire_off, wire_len;
 	bool eof;			/* the peer has closed its direction */
+	bool edges;			/* set by the owner: it clears drained with every event, and this with the last ones (a closed direction) */
+	bool drained;			/* the last read got less than it asked for: nothing more is there before the next event */
 	int err, send_err;		/* -errno of the socket, sticky; what has come can be read although sending fails */
 	uint64_t rx, tx;		/* bytes of the socket */
 };

@@ -28,6 +28,7 @@ struct usbdev {
 	char handle[DEVICE_HANDLE_SIZE], busid[DEVICE_BUSID_SIZE];
 	int64_t vendor, product;	/* -1 = whatever it is */
 	bool asked;			/* the request is written to the stream */
+	bool readable;			/* the kernel has written what was not read yet */
 	uint8_t reply[USBIP_REP_SIZE];
 	size_t nreply;
 };
@@ -141,16 +142,16 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 		usbip_put_request(buf, d->busid);
 		return USBIP_REQ_SIZE;
 	}
-	if (d->state != USBDEV_RUNNING || d->f.why[0] != '\0')
+	if (d->state != USBDEV_RUNNING || d->f.why[0] != '\0' || !d->readable)
 		return 0;
 	n = read(d->f.io.fd, buf, max);
-	if (n > 0)
-		return n;
-	if (n == 0 || errno != EAGAIN)
+	/* Less than was asked for is all there was: another read would be a system call for nothing. */
+	d->readable = n == (ssize_t)max;
+	if (n == 0 || (n < 0 && errno != EAGAIN))
 		forward_end_soon(&d->f, ENDED);
-	else
+	if (!d->readable)
 		loop_io_set(d->f.s->p.loop, &d->f.io, d->f.io.events | EPOLLIN);
-	return 0;
+	return n > 0 ? n : 0;
 }
 
 static void
@@ -159,9 +160,11 @@ on_socket(struct loop_io *io, uint32_t events)
 	struct usbdev *d = io->ctx;
 	uint32_t watch = io->events;
 
-	/* Not watched again before what there is has gone: else a hub that takes nothing would make this loop hot. */
-	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+	/* Told again of what nobody has read since: the hub takes nothing, and this loop must not become hot. */
+	if ((events & EPOLLIN) != 0 && d->readable)
 		watch &= ~(uint32_t)EPOLLIN;
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+		d->readable = true;
 		mux_want(&d->f.chan);
 	}
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (events & EPOLLIN) == 0) {

@@ -37,6 +37,7 @@ conn_free(struct conn *conn)
 	session_free(conn->session);
 	ws_done(conn);
 	SSL_free(conn->ssl);
+	tlsio_done(&conn->tls);
 	if (conn->head != NULL)
 		OPENSSL_cleanse(conn->head, sizeof(*conn->head));	/* held a bearer token */
 	free(conn->head);
@@ -189,6 +190,7 @@ conn_ready(struct loop_io *io, uint32_t events)
 
 	conn->in_turn = true;
 	conn->more = false;
+	conn->tls.drained = false;
 	conn->turn_bytes = 0;
 	if (conn->state == CONN_TLS)
 		handshake(conn);
@@ -266,7 +268,7 @@ conn_new(struct hub *hub, int fd, const struct sockaddr_storage *peer)
 	conn->ssl = SSL_new(hub->ssl_ctx);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	if (conn->head == NULL || conn->rbuf == NULL || conn->ssl == NULL || SSL_set_fd(conn->ssl, fd) != 1 ||
+	if (conn->head == NULL || conn->rbuf == NULL || conn->ssl == NULL || tlsio_init(&conn->tls, conn->ssl, fd) < 0 ||
 	    loop_io_add(hub->loop, &conn->io, fd, EPOLLIN, conn_ready, conn) < 0) {
 		conn_free(conn);
 		return NULL;

@@ -9,6 +9,7 @@
 #include <wslay/wslay.h>
 
 #include "hub/hub.h"
+#include "hub/tlsio.h"
 #include "proto/hub/http.h"
 
 #define CONN_OUT_PAUSE	(1u << 20)	/* bytes queued: the peer is not read while there are more */
@@ -28,6 +29,7 @@ struct conn {
 	struct loop_timer kick;		/* next turn: write, read on, or free when dead */
 	enum conn_state state;
 	SSL *ssl;
+	struct tlsio tls;		/* below it */
 	struct wslay_event_context *ws;
 	struct ws_msg *ws_msg;		/* of ws.c */
 	struct http_head *head;		/* until the upgrade */

@@ -13,14 +13,20 @@
 #include "hub/session.h"
 
 #define READ_DIRECT	4096u	/* bytes wanted: from here on not by way of rbuf */
-#define WRITE_PIECE	65536
 #define STALL_MS	20000
+
+/* Bytes that wait to leave. */
+static size_t
+waiting(const struct conn *conn)
+{
+	return conn->out_len - conn->out_pos + conn->tls.rest_len;
+}
 
 /* What epoll shall watch now. */
 static void
 watch(struct conn *conn)
 {
-	size_t queued = conn->out_len - conn->out_pos;
+	size_t queued = waiting(conn);
 	uint32_t events = 0;
 
 	if (conn->state == CONN_DEAD || conn->state == CONN_TLS)
@@ -36,30 +42,22 @@ watch(struct conn *conn)
 void
 conn_flush(struct conn *conn)
 {
-	bool moved = false;
+	size_t before;
+	ssize_t n = 0;
 
 	if (conn->state == CONN_OPEN && conn->session != NULL)
 		session_pump(conn->session);
-	while (conn->state != CONN_DEAD && conn->out_pos < conn->out_len) {
-		size_t left = conn->out_len - conn->out_pos;
-		int n, err;
-
-		ERR_clear_error();
-		n = SSL_write(conn->ssl, conn->out + conn->out_pos, left < WRITE_PIECE ? (int)left : WRITE_PIECE);
-		if (n <= 0) {
-			err = SSL_get_error(conn->ssl, n);
-			conn->write_wants_read = err == SSL_ERROR_WANT_READ;
-			if (err != SSL_ERROR_WANT_WRITE && err != SSL_ERROR_WANT_READ)
-				conn_kill(conn);
-			break;
-		}
-		conn->hub->count.tx_bytes += (unsigned)n;
-		conn->out_pos += (size_t)n;
-		moved = true;
+	before = waiting(conn);
+	while (n >= 0 && conn->state != CONN_DEAD && waiting(conn) > 0) {
+		n = tlsio_write(&conn->tls, conn->ssl, conn->out + conn->out_pos, conn->out_len - conn->out_pos, &conn->write_wants_read);
+		if (n < 0 && n != -EAGAIN)
+			conn_kill(conn);
+		conn->hub->count.tx_bytes += n > 0 ? (uint64_t)n : 0;
+		conn->out_pos += n > 0 ? (size_t)n : 0;
 	}
 	if (conn->state == CONN_DEAD)
 		return;
-	if (conn->out_pos == conn->out_len) {
+	if (waiting(conn) == 0) {
 		conn->out_pos = conn->out_len = 0;
 		loop_timer_del(conn->hub->loop, &conn->stall);
 		if (conn->state == CONN_OPEN && conn->session != NULL && session_has_more(conn->session))
@@ -71,7 +69,7 @@ conn_flush(struct conn *conn)
 			conn_kill(conn);
 			return;
 		}
-	} else if (moved || !loop_timer_armed(&conn->stall)) {
+	} else if (waiting(conn) < before || !loop_timer_armed(&conn->stall)) {
 		loop_timer_set_ms(conn->hub->loop, &conn->stall, STALL_MS);
 	}
 	if (conn->paused && conn->out_len - conn->out_pos <= CONN_OUT_PAUSE) {

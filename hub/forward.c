@@ -102,19 +102,21 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	struct hub_forward *f = c->ctx;
 	ssize_t n;
 
-	if (f->why[0] != '\0' || (f->asked.id != 0 && !f->kind->early))
+	if (f->why[0] != '\0' || (f->asked.id != 0 && !f->kind->early) || !f->readable)
 		return 0;
 	n = read(f->io.fd, buf, max);
+	/* Less than was asked for is all there was: another read would be a system call for nothing. */
+	f->readable = n == (ssize_t)max;
 	if (n > 0)
 		f->in += (uint64_t)n;
-	else if (n < 0 && errno == EAGAIN)
-		watch(f, EPOLLIN, 0);
-	else
+	else if (n == 0 || errno != EAGAIN)
 		end_soon(f, f->kind->ended);
+	if (!f->readable)
+		watch(f, EPOLLIN, 0);
 	return n > 0 ? n : 0;
 }
 
-/* Not watched again before what there is has gone: else a device that takes nothing would make this loop hot. */
+/* Told again of what nobody has read since: the device takes nothing, and this loop must not become hot. */
 static void
 on_socket(struct loop_io *io, uint32_t events)
 {
@@ -125,9 +127,11 @@ on_socket(struct loop_io *io, uint32_t events)
 		end_soon(f, f->kind->ended);
 		return;
 	}
-	watch(f, 0, events & (EPOLLIN | EPOLLOUT));
-	if ((events & EPOLLIN) != 0)
+	watch(f, 0, events & (f->readable ? EPOLLIN | EPOLLOUT : EPOLLOUT));
+	if ((events & EPOLLIN) != 0) {
+		f->readable = true;
 		mux_want(&f->st.chan);
+	}
 	if ((events & EPOLLOUT) != 0)
 		mux_resume(&f->st.chan);
 }
@@ -267,6 +271,7 @@ forward_send(struct hub_forward *f, struct json_w *w)
 {
 	frame_end(w);
 	session_send(f->session, w);
+	mux_widen(&f->st.chan, MUX_WINDOW_BULK);
 	conn_deadline(f->session->conn, FORWARD_SILENCE_MS);
 }
 

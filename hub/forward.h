@@ -37,6 +37,7 @@ struct hub_forward {
 	uint64_t client;		/* its serial */
 	struct ipc_hdr asked;		/* the client's request; id 0 = answered */
 	struct loop_io io;		/* the socket */
+	bool readable;			/* it has what was not read yet */
 	struct loop_timer timer;	/* end it, from the loop */
 	char why[200], device[DEVICE_ID_SIZE], id[32];
 	uint64_t in, out;		/* bytes from the socket, to it */

@@ -139,6 +139,19 @@ mux_rx_start(struct mux_chan *c, uint64_t from)
 	c->rx_limit = from > UINT64_MAX - c->window ? UINT64_MAX : from + c->window;
 }
 
+void
+mux_widen(struct mux_chan *c, uint32_t window)
+{
+	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id };
+	uint8_t buf[SMALL];
+
+	if (c->mux == NULL || window <= c->window || window > MUX_WINDOW_MAX || c->rx_next != 0)
+		return;
+	c->window = window;
+	c->rx_limit = f.offset = window;
+	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
+}
+
 /* ---- ends ---- */
 
 static void

@@ -23,6 +23,7 @@
 #define MUX_CHANNELS_MAX	256u		/* open at a time */
 #define MUX_USED_MAX		4096u		/* ids of the peer that are remembered; then they must go up */
 #define MUX_WINDOW_MAX		(1u << 20)	/* what an owner may promise */
+#define MUX_WINDOW_BULK	(512u << 10)		/* a device's or a segment's: news of its half is there before the rest is used */
 
 /* In the order they are served; the session's logs go between MUX_L2 and MUX_FILE: see mux_pump(). */
 enum mux_class { MUX_ATTACH, MUX_HTTP, MUX_USB, MUX_L2, MUX_FILE, MUX_CLASSES };
@@ -128,6 +129,12 @@ void mux_tx_start(struct mux_chan *c, uint64_t from, uint64_t window);
 
 /* The same for what comes, where our own answer names the first byte: before the peer was told. What was kept is dropped. */
 void mux_rx_start(struct mux_chan *c, uint64_t from);
+
+/*
+ * Promises more than the initial window, by WINDOW: for a stream of bulk, whose sender would else wait for news of every half of it. When the
+ * peer knows of the channel and before anything came on it from the first byte; else nothing is done.
+ */
+void mux_widen(struct mux_chan *c, uint32_t window);
 
 struct mux_chan *mux_find(struct mux *m, uint32_t id);
 
