@@ -18,6 +18,7 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "connectd/counts.h"
 #include "connectd/streams.h"
 #include "proto/hub/attach.h"
 
@@ -36,13 +37,24 @@ find(struct session *s, const struct cloop_frame *f)
 	return a;
 }
 
+struct mux_count *
+attach_count(const struct attach *a)
+{
+	return a->stream || a->s->p.counts == NULL ? NULL : &a->s->p.counts->streams[MUX_ATTACH];
+}
+
 /* Out of the list; the channel is the caller's. workerd sees its socket end. */
 static void
 drop(struct attach *a)
 {
 	struct attach **p = &a->s->attaches;
+	struct mux_count *count = attach_count(a);
 	int fd = a->io.fd;
 
+	if (count != NULL) {
+		count->open--;
+		count->cut += !a->said;
+	}
 	loop_timer_del(a->s->p.loop, &a->timer);
 	loop_io_del(a->s->p.loop, &a->io);
 	if (fd >= 0)
@@ -259,6 +271,10 @@ open_it(struct session *s, const struct cloop_frame *f, bool stream, uint32_t ch
 		free(a);
 		session_send_error(s, f->id, "protocol", why);
 		return;
+	}
+	if (attach_count(a) != NULL) {
+		attach_count(a)->open++;
+		attach_count(a)->opened++;
 	}
 	snprintf(a->id, sizeof(a->id), "%s", f->id);
 	memcpy(a->session, open.session, sizeof(a->session));

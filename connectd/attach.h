@@ -59,6 +59,9 @@ bool attachcloop_input(struct attach *a, const uint8_t *data, size_t len);
 /* workerd's socket takes more. */
 void attachcloop_flush(struct attach *a);
 
+/* Of plain cloop, where there is no channel that counts: opened, over, bytes. NULL: of a stream, or nobody wants to know. */
+struct mux_count *attach_count(const struct attach *a);
+
 /* Watches for this as well. */
 void attach_watch(struct attach *a, uint32_t more);
 /* Its end has come: soon it is told and gone. */

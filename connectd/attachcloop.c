@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "connectd/attach.h"
+#include "connectd/counts.h"
 #include "proto/hub/attach.h"
 #include "proto/hub/base64.h"
 
@@ -52,6 +53,8 @@ attachcloop_pump(struct attach *a)
 			attach_finish(a);
 			return;
 		}
+		if (attach_count(a) != NULL)
+			attach_count(a)->tx_bytes += (size_t)n;
 		len = put_head(dst, a);
 		len += base64_encode(dst + len, raw, (size_t)n);
 		memcpy(dst + len, "\"}}", 3);
@@ -78,6 +81,8 @@ attachcloop_input(struct attach *a, const uint8_t *data, size_t len)
 {
 	ssize_t n = a->in_len == 0 ? write(a->io.fd, data, len) : 0;
 
+	if (attach_count(a) != NULL)
+		attach_count(a)->rx_bytes += len;
 	if (n < 0 && errno != EAGAIN)
 		return true;
 	data += n > 0 ? n : 0;

@@ -174,6 +174,9 @@ beat_acked(struct session *s, const struct cloop_frame *f)
 	} else {
 		s->unacked_since = s->last_beat_at;	/* later than the true time of the next one: lenient by a beat */
 	}
+	/* Else it would come before the next beat, for nothing: what it was set by is the byte before this beat. */
+	if (s->state == SESSION_UP)
+		loop_timer_set(s->p.loop, &s->check, judgement(s));
 	if (text != NULL && rfc3339_parse(text, &server_ns) == 0 && server_ns != 0) {
 		s->clock_offset_ms = server_ns / 1000000 - wall / 1000000;
 		s->p.ops->server_time(wall, server_ns, s->p.ctx);

@@ -106,17 +106,8 @@ static int
 on_metrics(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct control_client *cl = ctx;
-	const struct link *link = cl->control->link;
-	struct ipc_hdr hdr = { .type = CTL_EV_METRIC, .id = msg->hdr.id };
-	int r = 0;
 
-	for (unsigned i = 0; i < LINK_COUNTS && link->counts[i].n > 0 && r == 0; i++) {
-		struct ctl_metric m = { .name = "link_ends", .value = link->counts[i].n };
-
-		snprintf(m.label, sizeof(m.label), "%s", link->counts[i].cause);
-		r = ipc_send_fds(chan, &hdr, &m, sizeof(m), NULL, 0);
-	}
-	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);
+	return counts_answer(chan, msg, &cl->control->link->counts);
 }
 
 static int

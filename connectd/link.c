@@ -231,7 +231,7 @@ on_opened(bool edgeward1, const char *peer, void *ctx)
 	bool use_cred = !link->enrolling && link->p.cred->state == CRED_GOOD;
 	struct session_params params = { .loop = link->p.loop, .conf = link->p.conf, .policy = link->p.policy,
 		.device = link->p.device, .mirror = link->p.mirror, .work = link->p.work, .upgrader = link->p.upgrader, .conn = link->conn,
-		.services = link->p.services, .env = link->p.env, .events = link->p.events,
+		.services = link->p.services, .env = link->p.env, .events = link->p.events, .counts = &link->counts,
 		.edgeward1 = edgeward1, .statefd = link->p.cred->dirfd, .agent_id = use_cred ? link->p.cred->cred.agent_id : "",
 		.name = link->p.conf->device_name[0] != '\0' ? link->p.conf->device_name :
 		    link->enrolling ? link->enroll.name : link->p.cred->cred.name,

@@ -16,6 +16,7 @@
 #include "connectd/backoff.h"
 #include "connectd/caps.h"
 #include "connectd/clock.h"
+#include "connectd/counts.h"
 #include "connectd/cred.h"
 #include "connectd/enroll.h"
 #include "connectd/hubconn.h"
@@ -38,13 +39,6 @@ struct link_params {
 	const struct notify *notify;
 	struct eventlog *events;
 	struct upgrader *upgrader;
-};
-
-/* tell.c: how attempts and sessions ended, by cause; the last one is for all that have no place of their own. */
-#define LINK_COUNTS	24
-struct link_count {
-	char cause[32];
-	uint64_t n;
 };
 
 struct link {
@@ -82,7 +76,7 @@ struct link {
 	char cause[32], detail[256], peer[64];
 	char logged[32];		/* the cause that was logged last: one line for each change */
 	char told[64];			/* tell.c: state and cause that were told last */
-	struct link_count counts[LINK_COUNTS];
+	struct counts counts;
 	bool insecure;
 };
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "connectd/attach.h"
+#include "connectd/counts.h"
 #include "connectd/edgeward1.h"
 #include "connectd/streams.h"
 #include "connectd/usbdev.h"
@@ -130,6 +131,8 @@ session_send_error(struct session *s, const char *id, const char *code, const ch
 {
 	struct json_w w;
 
+	if (s->p.counts != NULL)
+		count_add(s->p.counts->errors, code);
 	session_begin_frame(s, &w, "error", id, NULL);
 	json_w_str(&w, "code", code);
 	json_w_str(&w, "message", message);

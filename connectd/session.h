@@ -76,6 +76,7 @@ struct session_params {
 	const struct services *services;	/* svcstream.h; these three may be NULL: then nothing is served */
 	struct netenv *env;
 	struct eventlog *events;
+	struct counts *counts;		/* may be NULL, in tests */
 	uint64_t *beat_seq;		/* of the process; the number of the last beat */
 	const struct session_ops *ops;
 	void *ctx;
@@ -94,6 +95,7 @@ struct lease_request;
 struct forward;
 struct netenv;
 struct eventlog;
+struct counts;
 struct services;
 struct svc_stream;
 struct attach;

@@ -3,8 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "connectd/svcstream.h"
 #include "connectd/attach.h"
+#include "connectd/counts.h"
+#include "connectd/svcstream.h"
 #include "connectd/filestream.h"
 #include "connectd/upframes.h"
 
@@ -142,6 +143,7 @@ void
 streams_init(struct session *s)
 {
 	mux_init(&s->mux, false, &ops, s);
+	s->mux.counts = s->p.counts != NULL ? s->p.counts->streams : NULL;
 	loop_timer_init(&s->streams_timer, pump_due, s);
 }
 

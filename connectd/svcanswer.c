@@ -5,6 +5,7 @@
 
 #include "common/eventlog.h"
 #include "common/log.h"
+#include "connectd/counts.h"
 #include "connectd/svc.h"
 
 static const char *
@@ -102,6 +103,8 @@ record(struct svc_stream *st, const char *what, const char *why)
 {
 	char subject[SERVICE_AUTHORITY_SIZE], text[sizeof(st->told)];
 
+	if (st->s->p.counts != NULL)
+		count_add(st->s->p.counts->services, what);
 	subject_of(st, subject);
 	snprintf(text, sizeof(text), "%.10s %.250s", what, subject);
 	if (strcmp(text, st->told) == 0)
@@ -132,7 +135,7 @@ ready(bool warned, void *ctx)
 	struct svc_stream *st = ctx;
 
 	st->warned = warned;
-	record(st, warned ? "warned of" : "connected", "");
+	record(st, warned ? "warned" : "connected", "");
 	if (st->route.kind != SVC_SSH) {
 		svc_relay_begin(st);
 		return;

@@ -45,12 +45,5 @@ link_tell(struct link *link)
 void
 link_count(struct link *link)
 {
-	const char *cause = link->cause[0] != '\0' ? link->cause : "none";
-	struct link_count *c = link->counts;
-
-	while (c < &link->counts[LINK_COUNTS - 1] && c->n > 0 && strcmp(c->cause, cause) != 0)
-		c++;
-	if (c->n == 0)
-		snprintf(c->cause, sizeof(c->cause), "%s", c < &link->counts[LINK_COUNTS - 1] ? cause : "other");
-	c->n++;
+	count_add(link->counts.ends, link->cause[0] != '\0' ? link->cause : "none");
 }

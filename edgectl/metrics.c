@@ -16,7 +16,7 @@
 
 enum family {
 	F_BUILD, F_CALLS, F_CLOCK, F_CLOCK_BAD, F_DRAINING, F_CONNECTED, F_ENDS, F_RECEIVED, F_RTT, F_SENT, F_SESSIONS, F_TROUBLE, F_OUTPUT,
-	F_GAPS, F_HELD, F_MEMORY, F_WAKEUPS, F_READY, F_SPOOL, F_SPOOL_MAX, F_UP, F_FREE, F_INODES, F_WORKLOADS, F_SLOTS, F_ENDED,
+	F_GAPS, F_HELD, F_MEMORY, F_WAKEUPS, F_READY, F_REQUESTS, F_SERVICES, F_SPOOL, F_SPOOL_MAX, F_STREAM_IN, F_STREAM_OUT, F_STREAMS, F_CUT, F_OPENED, F_UP, F_FREE, F_INODES, F_WORKLOADS, F_SLOTS, F_ENDED,
 	F_REFUSED, F_STARTED, FAMILIES
 };
 enum type { GAUGE, COUNTER, INFO };
@@ -40,8 +40,15 @@ static const struct { const char *name; enum type type; const char *unit, *label
 	[F_MEMORY] = { "edgeward_process_resident_memory_bytes", GAUGE, "bytes", "process", "VmRSS." },
 	[F_WAKEUPS] = { "edgeward_process_wakeups", COUNTER, "", "process", "Voluntary context switches." },
 	[F_READY] = { "edgeward_ready", GAUGE, "", "", "1: all processes are up and the link is connected." },
+	[F_REQUESTS] = { "edgeward_requests_refused", COUNTER, "", "code", "Requests of the hub that were answered by an error." },
+	[F_SERVICES] = { "edgeward_service_requests", COUNTER, "", "outcome", "Requests to local services, by what came of dialling them." },
 	[F_SPOOL] = { "edgeward_spool_bytes", GAUGE, "bytes", "", "Output on disk." },
 	[F_SPOOL_MAX] = { "edgeward_spool_limit_bytes", GAUGE, "bytes", "", "Most that may be on disk; 0: the spool is off." },
+	[F_STREAM_IN] = { "edgeward_stream_received_bytes", COUNTER, "bytes", "kind", "From the hub, of the content of streams." },
+	[F_STREAM_OUT] = { "edgeward_stream_sent_bytes", COUNTER, "bytes", "kind", "To the hub, of the content of streams." },
+	[F_STREAMS] = { "edgeward_streams", GAUGE, "", "kind", "Open now: attach sessions, services and ssh (http), devices, segments, files." },
+	[F_CUT] = { "edgeward_streams_cut", COUNTER, "", "kind", "Of those opened, ended by a refusal, a reset or the end of the link." },
+	[F_OPENED] = { "edgeward_streams_opened", COUNTER, "", "kind", "Streams that were opened for the hub." },
 	[F_UP] = { "edgeward_up", GAUGE, "", "process", "1: the process answers." },
 	[F_FREE] = { "edgeward_work_root_free_bytes", GAUGE, "bytes", "", "Room under the work root." },
 	[F_INODES] = { "edgeward_work_root_free_inodes", GAUGE, "", "", "Inodes under the work root." },
@@ -60,7 +67,7 @@ struct sample {
 	uint64_t n;
 };
 
-#define SAMPLES		160
+#define SAMPLES		256
 
 struct samples {
 	struct sample all[SAMPLES];
@@ -170,6 +177,8 @@ static void
 on_metric(const struct ctl_metric *m, void *ctx)
 {
 	static const struct { const char *name; enum family family; } known[] = { { "link_ends", F_ENDS },
+		{ "requests_refused", F_REQUESTS }, { "service_requests", F_SERVICES }, { "streams", F_STREAMS }, { "streams_cut", F_CUT },
+		{ "streams_opened", F_OPENED }, { "stream_received_bytes", F_STREAM_IN }, { "stream_sent_bytes", F_STREAM_OUT },
 		{ "workloads_ended", F_ENDED }, { "workloads_refused", F_REFUSED } };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

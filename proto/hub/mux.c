@@ -14,10 +14,21 @@ mux_init(struct mux *m, bool odd, const struct mux_ops *ops, void *ctx)
 
 /* ---- the table ---- */
 
+static struct mux_count *
+count_of(const struct mux_chan *c)
+{
+	static struct mux_count nobodys;
+
+	return c->mux->counts != NULL ? &c->mux->counts[c->kind->class] : &nobodys;
+}
+
 static void
 take_out(struct mux_chan *c)
 {
 	struct mux_chan **p = &c->mux->channels;
+
+	count_of(c)->open--;
+	count_of(c)->cut += !c->tx_end || !c->rx_told;
 
 	while (*p != c)
 		p = &(*p)->next;
@@ -118,6 +129,8 @@ mux_open(struct mux *m, struct mux_chan *c, uint32_t id, const struct mux_kind *
 	mux_tx_start(c, tx_from, tx_window);
 	put_last(m, c);
 	m->n++;
+	count_of(c)->open++;
+	count_of(c)->opened++;
 	return 0;
 }
 
@@ -337,6 +350,7 @@ take_data(struct mux_chan *c, const struct stream_frame *f)
 	if (end <= c->rx_next)
 		return;
 	data += c->rx_next - f->offset;
+	count_of(c)->rx_bytes += end - c->rx_next;
 	c->rx_next = end;
 	if (c->kept_off == c->kept_len)
 		n = give(c, data, (size_t)(f->data + f->len - data));
@@ -521,6 +535,7 @@ send_some(struct mux *m, struct mux_chan *c)
 	if (n > 0)
 		stream_put_header(room, STREAM_DATA, c->id, c->tx_next);
 	c->tx_next += n > 0 ? (size_t)n : 0;
+	count_of(c)->tx_bytes += n > 0 ? (size_t)n : 0;
 	m->ops->commit(n > 0 ? STREAM_HEADER + (size_t)n : 0, m->ctx);
 	if (n >= 0 && c->tx_hole > c->tx_next) {
 		send_hole(c);

@@ -90,9 +90,17 @@ struct mux_ops {
 	void (*kick)(void *ctx);
 };
 
+/* Over all sessions of a process, by class. */
+struct mux_count {
+	uint64_t open;			/* now */
+	uint64_t opened, cut;		/* cut: did not end by both ends */
+	uint64_t rx_bytes, tx_bytes;
+};
+
 struct mux {
 	const struct mux_ops *ops;
 	void *ctx;
+	struct mux_count *counts;	/* of MUX_CLASSES, the owner's, which outlives this; NULL: nobody wants to know */
 	struct mux_chan *channels;	/* the order of turns: the one served goes to the end */
 	unsigned n;
 	uint32_t *used;			/* ids the peer has used */

@@ -13,6 +13,7 @@ import pytest
 
 from lib import openmetrics
 from lib.agent import exe
+from lib.livehub import LiveHub
 from lib.proc import wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -69,6 +70,50 @@ def test_figures(agent, hub):
     connected(device)
     m = wait_for(lambda: (m := metrics(device)) and openmetrics.value(m, "edgeward_link_sessions_total") == 2 and m, 20, "two sessions")
     assert openmetrics.value(m, "edgeward_link_ends_total", cause="reconnect") == 1
+
+
+def test_streams_and_refusals(agent, tmp_path):
+    """Attach sessions, files and services: how many, what they carried, how they ended, over sessions; and requests answered by an error."""
+    live = LiveHub().start()
+    try:
+        policy = {"work": {"attach": "yes", "files": "read"}, "services": {"allow": "127.0.0.1:9"}}
+        device = agent(hub=live, start=False, token=live.token("--name", "d"), policy=policy)
+        device.conf["hub"]["ca-file"] = live.ca_file.file
+        device.write_conf()
+        device.start()
+        live.connected("d")
+
+        def count(name, **labels):
+            return openmetrics.value(metrics(device), "edgeward_" + name, **labels)
+        assert count("streams_opened_total", kind="attach") == count("streams_opened_total", kind="file") == 0
+        assert count("requests_refused_total", code="policy") is None
+        handle = live.call("run", "d", "--workdir", "w", "--detach", "--", "sh", "-c", "echo 123456 >f; sleep 600").stdout.decode().strip()
+        wait_for(lambda: os.path.exists(os.path.join(device.root, "w/f")), 10, "it runs")
+        r = wait_for(lambda: (r := live.call("attach", handle, "--", "sh", "-c", "printf %1000s x")).returncode == 0 and r, 20, "attached")
+        assert len(r.stdout) == 1000
+        n = count("streams_opened_total", kind="attach")
+        assert n >= 1 and count("stream_sent_bytes_total", kind="attach") == 1000
+        assert wait_for(lambda: count("streams", kind="attach") == 0, 10, "it is over") and count("streams_cut_total", kind="attach") == n - 1
+        assert live.call("cp", f"d:{handle}/f", str(tmp_path / "f")).returncode == 0
+        assert count("streams_opened_total", kind="file") == 1 and count("stream_sent_bytes_total", kind="file") == 7
+        assert live.call("cp", "--no-wait", str(tmp_path / "f"), f"d:{handle}/g").returncode == 1
+        refused = count("requests_refused_total", code="protocol")
+        assert refused and refused >= 1, "files = read"
+        assert live.call("services", "d").returncode == 0
+        assert count("streams_opened_total", kind="http") == 1
+        # What is open when the link goes is cut; the counts go on in the next session.
+        p = live.popen("attach", handle, "--", "sleep", "60")
+        try:
+            wait_for(lambda: count("streams", kind="attach") == 1, 20, "open")
+            cut = count("streams_cut_total", kind="attach")
+            ctl(device, "reconnect")
+            wait_for(lambda: count("streams_cut_total", kind="attach") == cut + 1, 20, "cut")
+            assert count("streams_opened_total", kind="attach") >= n + 1
+        finally:
+            p.kill()
+            p.communicate()
+    finally:
+        live.close()
 
 
 def test_a_daemon_that_is_away_has_no_figures(agent, hub):

@@ -19,7 +19,7 @@ import time
 
 import pytest
 
-from lib import proc
+from lib import openmetrics, proc
 from lib.services import REPORTS, Service, Site, exchange, get, header, say
 from lib.proc import wait_for
 from lib.session import DATA, END, RESET, WINDOW
@@ -186,6 +186,9 @@ def test_refusals_name_the_line(site, service):
     q = site.proxy(other.port)
     status, head, body = get(q.port, "/hello")
     assert status == 403 and header(head, "X-Railgrid-Svc-Policy") == "enforce"
+    counted = openmetrics.parse(site.agent.ctl("metrics", json_out=False).out)
+    assert openmetrics.value(counted, "edgeward_service_requests_total", outcome="refused") >= 1
+    assert openmetrics.value(counted, "edgeward_service_requests_total", outcome="connected") >= 1
     assert b"target host not allowed" in body and b"policy.conf:2: services allow" in body
     assert other.conns == 0, "not dialled"
     for target in ("http://169.254.169.254", "http://[fe80::1]", "http://224.0.0.1", "http://0.0.0.0:80", "http://192.0.2.1", "http://a.b.svc"):

@@ -31,6 +31,7 @@ struct owner {
 };
 
 static struct side hub, dev;
+static struct mux_count counts[MUX_CLASSES];	/* dev's */
 
 static void
 put(struct side *s, const void *data, size_t len)
@@ -173,6 +174,8 @@ setup(void **state)
 	memset(&dev, 0, sizeof(dev));
 	mux_init(&hub.m, true, &ops, &hub);
 	mux_init(&dev.m, false, &ops, &dev);
+	memset(counts, 0, sizeof(counts));
+	dev.m.counts = counts;
 	hub.room = dev.room = 1000;
 	return 0;
 }
@@ -243,6 +246,8 @@ bytes_go_both_ways_and_both_ends_close(void **state)
 	assert_true(h.closes == 1 && d.closes == 1 && h.code == 0 && d.code == 0);
 	assert_true(h.ends == 1 && d.ends == 1 && h.had_digest && d.had_digest);
 	assert_int_equal(hub.m.n, 0);
+	assert_true(counts[MUX_FILE].rx_bytes == 3000000 && counts[MUX_FILE].tx_bytes == 500000);
+	assert_true(counts[MUX_FILE].opened == 1 && counts[MUX_FILE].open == 0 && counts[MUX_FILE].cut == 0);
 }
 
 /* What is not taken is kept, never more than the window, and the peer stops there. */
@@ -458,6 +463,7 @@ an_owner_may_end_it_inside_a_call(void **state)
 	frame(&dev, STREAM_DATA, d.c.id, 0, 100);
 	assert_int_equal(d.closes, 0);	/* it knows */
 	assert_int_equal(last_reset(&dev), STREAM_RESET_REFUSED);
+	assert_true(counts[MUX_FILE].opened == 1 && counts[MUX_FILE].open == 0 && counts[MUX_FILE].cut == 1);
 	carry(&dev, &hub);
 	assert_true(h.closes == 1 && h.code == STREAM_RESET_REFUSED);
 	assert_string_equal(h.reason, "enough");

@@ -3,11 +3,16 @@
 # date of its own build at most. Two boots; each part ends with what `edgectl status -j` says, which must be the truth (B26, B28).
 . /payload/lib.sh
 
-state_is() { edgectl -j status 2>/dev/null | python3 -c 'import json, sys; d = json.load(sys.stdin); n = d["connectd"]; w = d["workerd"]; sys.exit(not eval(sys.argv[1]))' "$1"; }
-truth() { ok "status -j: $1" until_ok 40 state_is "$2" || edgectl -j status; }
-BEFORE='n["clock_implausible"] and n["clock_floor"] > "2025"'
+# truth WHAT CONDITION...: status says so, soon.
+truth() {
+	local what=$1; shift
+	until_ok 40 status_has "$@" || status_lines
+	ok "status -j: $what" status_has "$@"
+}
+BEFORE=(connectd.clock_implausible=true "connectd.clock_floor>2025")
+WELL=(healthy=true connectd.link=connected connectd.cause= connectd.clock_implausible=false workerd.up=true)
 hub() { edgehub -d /var/lib/edgehub "$@"; }
-floor() { edgectl -j status | python3 -c 'import datetime, json, sys; print(int(datetime.datetime.fromisoformat(json.load(sys.stdin)["connectd"]["clock_floor"].replace("Z", "+00:00")).timestamp()))'; }
+floor() { date -d "$(status_lines | sed -n 's/^connectd.clock_floor=//p')" +%s; }
 
 if [ "$1" = 1 ]; then
 	systemd-sysusers && systemd-tmpfiles --create edgeward.conf
@@ -22,17 +27,17 @@ if [ "$1" = 1 ]; then
 	cp /var/lib/edgehub/ca.pem /etc/edgeward/ca.pem && chmod 644 /etc/edgeward/ca.pem
 	date -u -s "1970-01-01 12:00:00" >/dev/null # not less than the uptime: the kernel refuses that
 	systemctl enable --now edgeward-connectd 2>/dev/null
-	truth "not enrolled, and the clock is told" "n['link'] == 'unenrolled' and w['up'] and $BEFORE"
+	truth "not enrolled, and the clock is told" connectd.link=unenrolled workerd.up=true "${BEFORE[@]}"
 	date -u -s "2026-12-01 00:10:00" >/dev/null
 	edgehub token create --name vm | edgectl enroll --token-file - >/tmp/enroll.out 2>&1
 	ok "enrolled when the time is right" grep -q "enrolled as" /tmp/enroll.out
-	truth "connected, the clock is right" 'd["healthy"] and not n["clock_implausible"]'
+	truth "connected, the clock is right" "${WELL[@]}"
 	ok "work runs" is "$(hub run vm --workdir one -- echo one 2>/dev/null)" one
 	date -u -s "1970-01-01 13:00:00" >/dev/null
 	systemctl restart edgeward-connectd
-	truth "a start in 1970: connected by the saved time" "n['link'] == 'connected' and n['cause'] == 'clock-implausible' and $BEFORE"
+	truth "a start in 1970: connected by the saved time" connectd.link=connected connectd.cause=clock-implausible "${BEFORE[@]}"
 	date -u -s "2026-12-01 00:20:00" >/dev/null
-	truth "all is well when the time is set" 'd["healthy"] and n["cause"] == ""'
+	truth "all is well when the time is set" "${WELL[@]}"
 	find /var/lib/edgeward/connectd /var/lib/edgeward/workerd -type f \( -name 'cred*' -o -name '*.json' \) -exec sha256sum {} + | sort >/var/lib/state-before
 	[ $failed != 0 ] || touch /again
 	exit $failed
@@ -41,12 +46,12 @@ fi
 echo "clock: $(date -u +%F), hardware: $(cat /sys/class/rtc/rtc0/date 2>/dev/null)"
 ok "the clock is in the past again" test "$(date +%s)" -lt "$(stat -c %Y /usr/lib/edgeward/connectd)"
 for unit in privhelper connectd workerd; do ok "$unit runs" until_ok 20 systemctl -q is-active edgeward-$unit; done
-truth "no hub, the clock told" "not d['healthy'] and n['up'] and w['up'] and n['link'] != 'connected' and n['cause'] != '' and $BEFORE"
+truth "no hub, the clock told" healthy=false connectd.up=true workerd.up=true connectd.link!=connected connectd.cause!= "${BEFORE[@]}"
 start_hub
-truth "connected by the saved time, the clock is the trouble" "n['link'] == 'connected' and n['cause'] == 'clock-implausible' and w['up'] and $BEFORE"
+truth "connected by the saved time, the clock is the trouble" connectd.link=connected connectd.cause=clock-implausible workerd.up=true "${BEFORE[@]}"
 ok "work runs" is "$(hub run vm --workdir two -- echo two 2>/dev/null)" two
 ok "identity is untouched" sha256sum --quiet -c /var/lib/state-before
 date -u -s "@$(($(floor) + 600))" >/dev/null
-truth "all is well when the time is set" 'd["healthy"] and n["link"] == "connected" and not n["clock_implausible"] and n["cause"] == ""'
+truth "all is well when the time is set" "${WELL[@]}"
 ok "no filter was hit" bash -c '! journalctl -b --no-pager | grep -E "status=31/SYS|SIGSYS|audit.*type=1326"'
 exit $failed

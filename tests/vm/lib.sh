@@ -26,3 +26,26 @@ start_hub() {
 	systemd-run --quiet --unit=test-hub edgehub serve -d /var/lib/edgehub -l 127.0.0.1:8443
 	until_ok 10 edgehub status
 }
+
+# What `edgectl status -j` says, one PROCESS.KEY=VALUE a line, by nothing but awk: the machine of tests/vm/qemu has no other reader of JSON.
+status_lines() {
+	edgectl -j status 2>/dev/null | awk '
+		/^  "[a-z_]+": \{$/ { split($0, part, "\""); of = part[2] "."; next }
+		/^  \}/ { of = ""; next }
+		/^ +"[a-z_]+": / { line = $0; sub(/^ +"/, "", line); sub(/": "?/, "=", line); sub(/"?,?$/, "", line); print of line }'
+}
+# status_has CONDITION...: each KEY=VALUE, KEY!=VALUE, or KEY>VALUE, which compares as text. A key that is not there fulfils none.
+status_has() {
+	local lines condition key want have
+	lines=$(status_lines)
+	for condition; do
+		key=${condition%%[!a-z_.]*} want=${condition#"$key"}
+		grep -q "^$key=" <<<"$lines" || { echo "no $key"; return 1; }
+		have=$(sed -n "s/^$key=//p" <<<"$lines")
+		case $want in
+		'!='*) [ "$have" != "${want#!=}" ] ;;
+		'>'*) [[ $have > ${want#>} ]] ;;
+		*) [ "$have" = "${want#=}" ] ;;
+		esac || { echo "not $condition: $have"; return 1; }
+	done
+}
