@@ -196,27 +196,47 @@ give_up(struct updater *u, int error)
 	return r;
 }
 
+/* What runs before the switch must run after it. Somebody may be restarting things just now: for a sixth of the start time each look counts. */
+static int
+look_before(struct updater *u, struct upgrade_probe *work)
+{
+	monotime_t end = monotime_add_ms(monotime_now(), u->start_ms / 6);
+	struct judge_unit_facts units[JUDGE_UNITS];
+	uint64_t protocol = 0;
+
+	for (u->state.units = 0, u->state.connected = false; ; usleep(POLL_MS * 1000)) {
+		int r = units_look(u, units);
+
+		if (r < 0)
+			return refuse(&u->why, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r));
+		for (unsigned i = 0; i < JUDGE_UNITS; i++)
+			u->state.units |= units[i].active ? 1u << i : 0;
+		probe_daemons(u, u->state.from, work);
+		if (work->connected) {
+			u->state.connected = u->state.connected || units[JUDGE_CONNECTD].active;
+			protocol = work->protocol;
+			snprintf(u->state.peer, sizeof(u->state.peer), "%s", work->peer);
+		}
+		if ((u->state.units == (1u << JUDGE_UNITS) - 1 && u->state.connected && work->work_up) || !monotime_before(monotime_now(), end))
+			break;
+	}
+	work->protocol = protocol;
+	only_real_work(work, units[JUDGE_WORKERD].pid);
+	return 0;
+}
+
 int
 trial_begin(struct updater *u)
 {
 	static struct upgrade_probe work;
-	struct judge_unit_facts units[JUDGE_UNITS];
 	char target[UPGRADE_LINK_SIZE];
-	int r = units_look(u, units);
+	int r = look_before(u, &work);
 
-	if (r < 0)
-		return give_up(u, refuse(&u->why, "no-systemctl", "the service manager cannot be asked: %s", strerror(-r)));
 	new_target(u, target);
-	probe_daemons(u, u->state.from, &work);
-	r = try_out(u, target, work.protocol);
+	if (r == 0)
+		r = try_out(u, target, work.protocol);
 	if (r < 0)
 		return give_up(u, r);
-	only_real_work(&work, units[JUDGE_WORKERD].pid);
-	u->state.units = 0;
-	for (unsigned i = 0; i < JUDGE_UNITS; i++)
-		u->state.units |= units[i].active ? 1u << i : 0;
-	u->state.connected = units[JUDGE_CONNECTD].active && work.connected;
-	snprintf(u->state.peer, sizeof(u->state.peer), "%s", work.peer);
 	u->state.entries = 1;
 	r = store_save_state(u, UPGRADE_TRIAL);
 	if (r == 0)

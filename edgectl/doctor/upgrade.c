@@ -1,7 +1,8 @@
 /*
- * Upgrades: what is open, what waits and is not taken, what has failed here; and whether a hub that may ask for one could be served. The
- * mirror is not asked: a look at it belongs to an upgrade.
+ * Upgrades: what is open, what waits and is not taken, what has failed here; whether upgrade.conf can be used; and whether a hub that may ask
+ * for one could be served. The mirror is not asked: a look at it belongs to an upgrade.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -108,20 +109,63 @@ has_updater(const struct doctor *d)
 	return access(path, F_OK) == 0;
 }
 
+/* With one that cannot be used privupgrade refuses everything; with another channel than the policy's, all that a hub asks for. */
+static void
+look_conf(struct doctor *d, const struct policy *p)
+{
+	struct upgrade_conf conf = { .channel = "stable" };
+	const char *hubs = p == NULL ? NULL : p->channel == POLICY_CHANNEL_EDGE ? "edge" : "stable";
+	_cleanup_free_ uint8_t *data = NULL;
+	char path[PATH_MAX];
+	struct stat st;
+	size_t len;
+	bool there = stat(doctor_path(d, "/etc/edgeward/upgrade.conf", path), &st) == 0;
+
+	if (there && ((st.st_mode & 0022) != 0 || (st.st_uid != 0 && d->root[0] == '\0')))
+		check_bad(d, "upgrade-conf", CHECK_FAIL, "mode", "ls -l /etc/edgeward/upgrade.conf", "%.200s is not root's alone to write: every "
+		    "upgrade is refused", path);
+	else if (there && (fd_read_file(AT_FDCWD, path, 1024, &data, &len) < 0 || upgrade_conf_parse(data, len, &conf) < 0))
+		check_bad(d, "upgrade-conf", CHECK_FAIL, "bad-conf", "man 8 privupgrade", "%.200s cannot be understood: every upgrade is refused", path);
+	else if (hubs != NULL && p->remote_upgrade && strcmp(conf.channel, hubs) != 0)
+		check_bad(d, "upgrade-conf", CHECK_WARN, "channel", "man 8 privupgrade", "upgrade.conf takes releases of channel %s, policy.conf "
+		    "lets a hub ask for %s: they are refused", conf.channel, hubs);
+	else
+		check_ok(d, "upgrade-conf", "channel %s%s", conf.channel, there ? "" : ", by default");
+}
+
+/* The form of a key is the check "keys"'s. */
+static bool
+has_key(const struct doctor *d)
+{
+	char path[PATH_MAX];
+	DIR *dir = opendir(doctor_path(d, "/etc/edgeward/keys", path));
+	const struct dirent *de;
+	bool found = dir == NULL && errno != ENOENT;	/* not for us to see */
+
+	while (!found && dir != NULL && (de = readdir(dir)) != NULL) {
+		const char *dot = strrchr(de->d_name, '.');
+
+		found = dot != NULL && strcmp(dot, ".pub") == 0;
+	}
+	if (dir != NULL)
+		closedir(dir);
+	return found;
+}
+
 /* What would keep a hub's request from being served although the policy allows it. */
 static void
-look_remote(struct doctor *d)
+look_remote(struct doctor *d, const struct policy *p)
 {
-	static struct policy p;
-	struct stat st;
-
-	if (stat(d->policy_path, &st) < 0 || policy_open(&p, d->policy_path, st.st_uid) < 0)
+	if (p == NULL)
 		check_skip(d, "remote-upgrade", "not asked: there is no policy that can be used");
-	else if (!p.remote_upgrade)
+	else if (!p->remote_upgrade)
 		check_ok(d, "remote-upgrade", "no hub may ask for one");
 	else if (!has_updater(d))
 		check_bad(d, "remote-upgrade", CHECK_WARN, "no-updater", "ls -l /var/lib/edgeward/updater",
 		    "a hub may ask for upgrades, and there is no privupgrade to install them");
+	else if (!has_key(d))
+		check_bad(d, "remote-upgrade", CHECK_WARN, "no-key", "man 7 edgeward",
+		    "a hub may ask for upgrades, and there is no release key in /etc/edgeward/keys: each is refused");
 	else if (!d->conf_ok || d->conf.upgrade_mirror[0] == '\0')
 		check_bad(d, "remote-upgrade", CHECK_WARN, "no-mirror", "man 5 edgeward.conf",
 		    "a hub may ask for upgrades, and no mirror is set: it would have to send the release itself");
@@ -133,6 +177,9 @@ void
 step_upgrade(struct doctor *d)
 {
 	_cleanup_close_ int base = open(d->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	static struct policy policy;
+	struct stat st;
+	const struct policy *p = stat(d->policy_path, &st) == 0 && policy_open(&policy, d->policy_path, st.st_uid) == 0 ? &policy : NULL;
 
 	if (base < 0) {
 		check_skip(d, "pending-upgrade", "not reached: there is no %.200s", d->state);
@@ -140,5 +187,6 @@ step_upgrade(struct doctor *d)
 	}
 	look_open(d, base);
 	look_bad(d, base);
-	look_remote(d);
+	look_conf(d, p);
+	look_remote(d, p);
 }

@@ -128,7 +128,7 @@ def test_order_and_text(site):
     names = [line[8:24].strip() for line in p.stdout.splitlines()[:-1] if not line.startswith("      ")]
     order = ["config-connectd", "configuration", "clock", "route", "hub", "proxy", *NETWORK, "credential", "authentication", "disk-work",
              "cgroup", "namespaces", "landlock", "seccomp", "vhci", "tun", "filter", "engine", "accounts", "pool", "units", "connectd", "keys",
-             "pending-upgrade", "releases", "remote-upgrade"]
+             "pending-upgrade", "releases", "upgrade-conf", "remote-upgrade"]
     assert [n for n in names if n in order] == order
     assert "try: " in p.stdout and "\033" not in p.stdout and p.returncode == 1
     assert p.stdout.splitlines()[-1].endswith("skipped")

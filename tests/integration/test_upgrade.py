@@ -185,6 +185,24 @@ def test_b102_a_hub_that_refuses_is(rig):
     assert p.wait(30) == 0 and rig.last() == ("rolled-back", "hub-refuses") and rig.current() == rig.packaged
 
 
+def test_b102_a_session_that_is_away_for_a_moment_counts(rig):
+    """Somebody restarts the units when the upgrade begins: at the first look none is active and there is no session. What ran and was
+    connected a moment later must be so afterwards, too: a release that the hub refuses goes back."""
+    rig.start_units()
+    rig.inactive(True)
+    rig.probe(connected="no")
+    rig.queue(Release(rig))
+    p = subprocess.Popen(rig.args("-t", "6000"), env=ENV)
+    wait_for(lambda: "staged" in open(os.path.join(rig.state, "upgrade/progress"), encoding="ascii").read()
+             if os.path.exists(os.path.join(rig.state, "upgrade/progress")) else False)
+    time.sleep(0.2)
+    rig.inactive(False)
+    rig.probe(connected="yes")
+    wait_for(lambda: rig.current() == "releases/2")
+    rig.probe(connected="no", refuses="yes", cause="http-401")
+    assert p.wait(60) == 0 and rig.last() == ("rolled-back", "hub-refuses") and rig.current() == rig.packaged
+
+
 @pytest.mark.parametrize("old_connects", [True, False])
 def test_b102_a_hub_that_is_there_is(rig, old_connects):
     """Its address answers, there is no session: back. Only if the old release gets one is the new one bad."""

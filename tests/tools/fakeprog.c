@@ -6,9 +6,12 @@
  * else: a daemon. The launcher starts workerd from the directory of `current`, and again when it ends.
  */
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +83,24 @@ probe(const char *dir)
 	exit(f == NULL);
 }
 
+/* As sd_notify(3) has it. */
+static void
+say_ready(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	size_t len = path != NULL ? strlen(path) : 0;
+
+	if (fd < 0 || len == 0 || len >= sizeof(sun.sun_path))
+		return;
+	memcpy(sun.sun_path, path, len);
+	if (path[0] == '@')
+		sun.sun_path[0] = '\0';
+	if (sendto(fd, "READY=1", 7, 0, (struct sockaddr *)&sun, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+		perror("NOTIFY_SOCKET");
+}
+
 static void
 launch(const char *current, const char *rundir)
 {
@@ -117,6 +138,8 @@ main(int argc, char **argv)
 		usleep(1500000);
 		return 1;
 	}
+	if (is("mute"))
+		say_ready();
 	signal(SIGTERM, is("stubborn") ? SIG_IGN : SIG_DFL);
 	if (strcmp(name, "launcher") == 0 && argc == 4)
 		launch(argv[2], argv[3]);

@@ -1,4 +1,7 @@
 /* edgectl doctor on a faked root and a faked probe: the way to the hub, what is lent, upgrades, and the units. */
+#include <fcntl.h>
+#include <time.h>
+
 #include "tests/unit/doctorrig.h"
 
 /* ---- the way to the hub ---- */
@@ -205,6 +208,10 @@ test_upgrades(void **state)
 	step_upgrade(&d);
 	says("pending-upgrade", CHECK_WARN, "upgrade-open");
 	says("releases", CHECK_WARN, "release-bad");
+	says("remote-upgrade", CHECK_WARN, "no-key");
+	put("/etc/edgeward/keys/a.pub", "whatever it is");
+	nseen = 0;
+	step_upgrade(&d);
 	says("remote-upgrade", CHECK_WARN, "no-mirror");
 	/* One that is newer has been installed since: the bad one is of no interest. */
 	put("/var/lib/edgeward/upgrade/state", "garbage\n");
@@ -221,6 +228,66 @@ test_upgrades(void **state)
 	nseen = 0;
 	step_upgrade(&d);
 	says("releases", CHECK_WARN, "upgrade-results");
+}
+
+static void
+test_upgrade_conf(void **state)
+{
+	static const struct {
+		const char *conf, *policy;
+		mode_t mode;
+		enum check_state want;
+		const char *cause;
+	} rows[] = {
+		{ "channel edge\nsettle 60\nsettle-max 600\n", "[upgrade]\nremote = yes\nchannel = edge\n", 0644, CHECK_OK, "" },
+		{ "channel edge\nsettle 60\nsettle-max 600\n", "[upgrade]\nremote = yes\n", 0644, CHECK_WARN, "channel" },
+		{ "channel stable\nsettle 60\nsettle-max 600\n", "[upgrade]\nremote = yes\nchannel = edge\n", 0644, CHECK_WARN, "channel" },
+		{ "channel edge\nsettle 60\nsettle-max 600\n", "[upgrade]\nremote = no\n", 0644, CHECK_OK, "" },	/* the operator's own */
+		{ "channel edge\nsettle 60\nsettle-max 600\n", "nonsense\n", 0644, CHECK_OK, "" },
+		{ "channel edge\nverify no\n", "[upgrade]\nremote = yes\n", 0644, CHECK_FAIL, "bad-conf" },
+		{ "", "[upgrade]\nremote = yes\n", 0644, CHECK_FAIL, "bad-conf" },
+		{ "channel stable\nsettle 60\nsettle-max 600\n", "[upgrade]\nremote = yes\n", 0666, CHECK_FAIL, "mode" },
+	};
+	char path[PATH_MAX];
+
+	(void)state;
+	snprintf(d.state, sizeof(d.state), "%s/var/lib/edgeward", d.root);
+	snprintf(d.policy_path, sizeof(d.policy_path), "%s/etc/edgeward/policy.conf", d.root);
+	put("/var/lib/edgeward/upgrade/history", "edgeward-upgrade-history 1\n");
+	step_upgrade(&d);
+	says("upgrade-conf", CHECK_OK, "");
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		nseen = 0;
+		put("/etc/edgeward/upgrade.conf", rows[i].conf);
+		put("/etc/edgeward/policy.conf", rows[i].policy);
+		assert_int_equal(chmod(doctor_path(&d, "/etc/edgeward/upgrade.conf", path), rows[i].mode), 0);
+		step_upgrade(&d);
+		says("upgrade-conf", rows[i].want, rows[i].cause);
+	}
+}
+
+/* Queued, by whomever, and an hour later still there. */
+static void
+test_a_request_nobody_takes(void **state)
+{
+	static const char *const names[] = { "/var/lib/edgeward/connectd/upgrade-request", "/var/lib/edgeward/upgrade/queue/request" };
+	struct timespec old[2] = { { .tv_sec = time(NULL) - 3600 }, { .tv_sec = time(NULL) - 3600 } };
+	char path[PATH_MAX];
+
+	(void)state;
+	snprintf(d.state, sizeof(d.state), "%s/var/lib/edgeward", d.root);
+	put("/var/lib/edgeward/upgrade/history", "edgeward-upgrade-history 1\n");
+	for (size_t i = 0; i < COUNT(names); i++) {
+		put(names[i], "x");
+		nseen = 0;
+		step_upgrade(&d);
+		says("pending-upgrade", CHECK_OK, "");
+		assert_int_equal(utimensat(AT_FDCWD, doctor_path(&d, names[i], path), old, 0), 0);
+		nseen = 0;
+		step_upgrade(&d);
+		says("pending-upgrade", CHECK_FAIL, "not-taken");
+		assert_int_equal(unlink(path), 0);
+	}
 }
 
 /* ---- units ---- */
@@ -283,7 +350,7 @@ main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(test_each_leg), T(test_answers), T(test_hub_clock), T(test_plaintext_is_told), T(test_no_probe),
-		T(test_routes), T(test_lent), T(test_upgrades), T(test_units), T(test_unit_text),
+		T(test_routes), T(test_lent), T(test_upgrades), T(test_upgrade_conf), T(test_a_request_nobody_takes), T(test_units), T(test_unit_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,37 +93,51 @@ all_is_well "one while offline" 0.5.0 "done ok"
 ok "without work the launcher is the new one, too" is "$(version_of launcher)" 0.5.0
 ok "one release is kept" is "$(ls -d /var/lib/edgeward/releases/*/ | xargs -n1 basename)" 1004
 
-# Somebody restarts everything all the while, the updater once, too.
-edgectl upgrade /releases/best.release --settle 5 --no-wait >/tmp/best.out 2>&1
-( for n in 1 2 3 4 5 6; do
-	systemctl restart edgeward-connectd edgeward-privhelper edgeward-workerd
-	[ $n != 2 ] || systemctl --no-block restart edgeward-upgrade.service
-	sleep 1
-done ) >/tmp/restarts.out 2>&1 &
-ok "restarted all the while: for good" until_ok 60 bash -c '[ "$(readlink /var/lib/edgeward/updater)" = releases/1006 ]'
-wait $!
-until_ok 20 idle
-all_is_well "one while the units are restarted" 0.7.0 "done ok"
+# Somebody restarts everything all the while, the updater once, too: from the request to the end, of a good release and of each bad kind.
+restarted() { # restarted KIND EXIT-CODE VERSION OUTCOME
+	local loop code=0
+	rm -f /tmp/enough
+	( n=0; while [ ! -e /tmp/enough ]; do
+		systemctl restart edgeward-connectd edgeward-privhelper edgeward-workerd
+		n=$((n + 1))
+		[ $n != 2 ] || systemctl --no-block restart edgeward-upgrade.service
+		sleep $SLOW
+	done; echo $n >/tmp/restarts ) >/tmp/restarts.out 2>&1 &
+	loop=$!
+	edgectl upgrade "/releases/$1.release" --settle 5 >"/tmp/$1.out" 2>&1 || code=$?
+	touch /tmp/enough
+	wait $loop
+	ok "$1, restarted all the while ($(tr '\n' ';' <"/tmp/$1.out")): exit code" is $code "$2"
+	ok "$1, restarted all the while: $(cat /tmp/restarts) times" test "$(cat /tmp/restarts)" -ge 2
+	until_ok 20 idle
+	all_is_well "$1, restarted all the while" "$3" "$4"
+}
+restarted best 0 0.7.0 "done ok"
+restarted crash2 1 0.7.0 "rolled-back (crashed|unhealthy)"
+restarted mute 1 0.7.0 "rolled-back unhealthy"
+restarted stubborn 1 0.7.0 "rolled-back unhealthy"
+restarted deaf2 1 0.7.0 "rolled-back (hub-refuses|no-session)"
+ok "each of them is marked bad" is "$(edgectl upgrade --history | grep -c rolled-back)" 7
 
 # A hub asks for it: edgehub -> connectd -> the queued request -> path unit -> privupgrade -> trial -> the result in the new one's session.
 hub_upgrade() { edgehub -j upgrade vm --settle 10 "$@" >/tmp/hub.out 2>&1; }
 hub_says() { grep -q "\"outcome\": *\"$1\"" /tmp/hub.out && grep -q "\"to_version\": *\"$2\"" /tmp/hub.out || { cat /tmp/hub.out; return 1; }; }
 hub_upgrade --release /releases/sent.release
 ok "a release that the hub sends: exit code" is $? 0
-ok "a release that the hub sends: the hub is told" hub_says installed 0.8.0
-all_is_well "a release that the hub sends" 0.8.0 "done ok"
+ok "a release that the hub sends: the hub is told" hub_says installed 1.3.0
+all_is_well "a release that the hub sends" 1.3.0 "done ok"
 hub_upgrade --release /releases/sentbad.release
 ok "one that the hub sends and that ends at once: exit code" is $? 3
-ok "one that the hub sends and that ends at once: the hub is told" hub_says rolled_back 0.9.0
-all_is_well "one that the hub sends and that ends at once" 0.8.0 "rolled-back crashed"
+ok "one that the hub sends and that ends at once: the hub is told" hub_says rolled_back 1.4.0
+all_is_well "one that the hub sends and that ends at once" 1.3.0 "rolled-back crashed"
 where=/tmp/mirror/m/stable/$(uname -m)
 mkdir -p "$where"
 { printf 'HTTP/1.1 200 OK\r\nContent-Length: %s\r\nConnection: close\r\n\r\n' "$(stat -c %s /releases/fetched.release)"; cat /releases/fetched.release; } >"$where/latest.release"
 systemd-run --quiet --unit=test-mirror --working-directory=/tmp/mirror openssl s_server -quiet -HTTP -accept 127.0.0.1:8444 -cert /tmp/mirror.pem -key /tmp/mirror.key
 hub_upgrade
 ok "a release from the mirror: exit code" is $? 0
-ok "a release from the mirror: the hub is told" hub_says installed 1.1.0
-all_is_well "a release from the mirror" 1.1.0 "done ok"
+ok "a release from the mirror: the hub is told" hub_says installed 1.5.0
+all_is_well "a release from the mirror" 1.5.0 "done ok"
 ok "the history says who asked" is "$(edgectl upgrade --history | grep -c '[0-9Z]  hub  [0-9]')" 3
 
 # One whose workerd writes its state under higher schema numbers, and which goes back after it has.
@@ -131,12 +145,12 @@ schema() { tail -c "$2" "/var/lib/edgeward/workerd/$1" 2>/dev/null | od -An -tu2
 schemas() { echo "$(schema journal 160) $(schema owners +1)"; }
 before=$(edgehub run vm --workdir w -- id -u)
 edgectl upgrade /releases/next.release --settle 600 --no-wait >/tmp/next.out 2>&1
-ok "other state: on trial" until_ok 30 bash -c '[ "$(readlink /var/lib/edgeward/current)" = releases/1010 ] && edgectl status >/dev/null'
+ok "other state: on trial" until_ok 30 bash -c '[ "$(readlink /var/lib/edgeward/current)" = releases/1014 ] && edgectl status >/dev/null'
 ok "other state: a run" is "$(edgehub run vm --workdir other -- echo fine)" fine
 ok "other state: its numbers" is "$(schemas)" "2 2"
 ok "other state: the operator has enough of it" edgectl upgrade --cancel
 until_ok 30 idle
-all_is_well "one with other state, which goes back" 1.1.0 "rolled-back cancelled"
+all_is_well "one with other state, which goes back" 1.5.0 "rolled-back cancelled"
 ok "other state: a directory has the id it had" is "$(edgehub run vm --workdir w -- id -u)" "$before"
 ok "other state: the numbers of before" is "$(schemas)" "1 1"
 ok "other state: what it had written is kept, nothing was damaged" bash -c 'cd /var/lib/edgeward/workerd && [ -e journal.schema-2 ] && [ -e owners.schema-2 ] && ! ls ./*.bad*'
@@ -148,7 +162,7 @@ for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/
 	ok "edgeward-net: $what: taken" until_ok 20 bash -c '[ ! -e /var/lib/edgeward/connectd/upgrade-request ] && [ ! -L /var/lib/edgeward/connectd/upgrade-request ]'
 done
 ok "the directory is given back" until_ok 5 bash -c 'ls -d /var/lib/edgeward/connectd/refused-*'
-all_is_well "bad requests" 1.1.0 "refused bad-request"
+all_is_well "bad requests" 1.5.0 "refused bad-request"
 
 # The packaged release is of a higher sequence after a package upgrade: it takes over at boot.
 echo "release 0.1.0 2000" >"$packaged/release"
