@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -80,6 +81,38 @@ def test_bytes_written(rig):
     assert rig.last() == ("done", "ok")
     assert 1.9 * len(release.data) < total <= 2 * len(release.data), (total, len(release.data))
     print(f"{total} bytes written for a release of {len(release.data)}")
+    # From a hub: connectd has written it once, and less than 2 KiB beside it (test_bytes_written_for_a_hub in test_upgrade_hub.py).
+    release = Release(rig, 3, "3.0", files={"sbom.spdx.json": b"x" * 11_000})
+    rig.queue(release)
+    log = os.path.join(rig.where, "strace")
+    subprocess.run(["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=write,pwrite64,writev,copy_file_range,sendfile", "-o", log, *rig.args()],
+                   check=True, env=ENV, capture_output=True, timeout=100)
+    with open(log, encoding="utf-8", errors="replace") as f:
+        total = sum(int(m.group(2)) for m in map(WRITTEN.match, f.read().splitlines()) if m and m.group(1).startswith(rig.state))
+    assert rig.last() == ("done", "ok") and total + 2048 <= len(release.data), (total, len(release.data))
+
+
+def test_one_line_of_progress_a_step(rig):
+    """The same lines in the journal, in the order of the steps, and for edgectl; a refusal says its code."""
+    rig.start_units()
+    rig.probe(connected="yes")
+    rig.queue(Release(rig, 2, "2.0"), source="operator", ident="op-1")
+    p = rig.run()
+    steps = ["request op-1 of the operator: sequence 2", "verified: 2.0, sequence 2", "staged: ", "self-test passed", "on trial: 2.0, 1 s to settle",
+             "done: 2.0, sequence 2, is in force"]
+    with open(os.path.join(rig.state, "upgrade/progress"), encoding="ascii") as f:
+        lines = f.read().splitlines()
+    assert len(lines) == len(steps) and all(line.startswith(s) for line, s in zip(lines, steps)), lines
+    journal = [line.split(": ", 1)[1] for line in p.stderr.splitlines() if re.match(r"(<6>)?priv(upgrade|trial): ", line)]
+    assert journal == lines, p.stderr
+    rig.queue(Release(rig, 3, "3.0", behaviours={"connectd": "crash"}))
+    rig.run()
+    with open(os.path.join(rig.state, "upgrade/progress"), encoding="ascii") as f:      # anew for each request
+        lines = f.read().splitlines()
+    assert [line.split(":")[0].split(" ")[0] for line in lines] == ["request", "verified", "staged", "self-test", "on", "back"], lines
+    rig.upgrade(Release(rig, 4, "4.0", channel="edge"))
+    with open(os.path.join(rig.state, "upgrade/progress"), encoding="ascii") as f:
+        assert f.read().splitlines()[-1].startswith("refused (wrong-channel): ")
 
 
 def test_on_trial_then_for_good(rig):
@@ -352,9 +385,27 @@ def test_b98_every_byte_is_covered(rig):
     assert rig.upgrade(good) == ("done", "ok")
 
 
-@pytest.mark.parametrize("how", ["segv", "sigill", "exit1", "flood", "liar", "badconf"])
+@pytest.mark.parametrize("how", ["segv", "sigill", "sigsys", "exit1", "flood", "liar", "badconf", "hang"])
 def test_b100_self_test(rig, how):
     refused(rig, Release(rig, behaviours={"connectd": how}), "self-test")
+    assert "connectd" in rig.history()[-1]["detail"]
+
+
+@pytest.mark.parametrize("lacks", ["library", "libc"])
+def test_b100_self_test_finds_what_is_not_on_this_device(rig, lacks):
+    """A program linked with a library that is not here, and one that wants a newer libc than there is."""
+    if lacks == "library":
+        stub, exe = os.path.join(rig.where, "libnotontheotherone.so"), os.path.join(rig.where, "linked")
+        subprocess.run(["cc", "-shared", "-x", "c", "-o", stub, "-"], input=b"int not_there(void) { return 0; }", check=True)
+        subprocess.run(["cc", "-D_GNU_SOURCE", "-Wl,--no-as-needed", "-o", exe, os.path.join(REPO, "tests/tools/fakeprog.c"), stub], check=True)
+        with open(exe, "rb") as f:
+            program = f.read()
+        os.unlink(stub)
+    else:
+        newest = max(re.findall(rb"GLIBC_2\.(\d+)\0", rig.fakeprog), key=int)
+        program = rig.fakeprog.replace(b"GLIBC_2." + newest, b"GLIBC_9." + newest)
+    refused(rig, Release(rig, files={"workerd": program + b"\nEDGEWARD-FAKE workerd 2.0 ok\n".rjust(220)}), "self-test")
+    assert "workerd" in rig.history()[-1]["detail"]
 
 
 def test_b100_self_test_is_no_root_and_leaves_nothing_behind(rig):
@@ -442,6 +493,16 @@ def plant_huge(path, _canary):
         f.truncate(1 << 40)
 
 
+def plant_socket(path, _canary):
+    s = socket.socket(socket.AF_UNIX)
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(os.path.dirname(path))     # a name of a socket is short
+    s.bind(os.path.basename(path))
+    os.fchdir(here)
+    os.close(here)
+    s.close()
+
+
 def plant_empty(path, _canary):
     open(path, "wb").close()
 
@@ -450,7 +511,7 @@ def plant_magic(path, _canary):
     os.symlink("/proc/self/fd/0", path)
 
 
-PLANTS = [plant_symlink, plant_dangling, plant_hardlink, plant_fifo, plant_device, plant_directory, plant_deep, plant_huge, plant_empty, plant_magic]
+PLANTS = [plant_symlink, plant_dangling, plant_hardlink, plant_fifo, plant_device, plant_directory, plant_deep, plant_huge, plant_empty, plant_magic, plant_socket]
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -469,6 +530,8 @@ def test_b88_planted(rig, plant):
         for name in names:
             os.unlink(os.path.join(box, name))
             plant(os.path.join(box, name), canary)
+            if plant is not plant_hardlink:     # as edgeward-net would; the hard link is to a file of root's
+                os.chown(os.path.join(box, name), 65533, 65533, follow_symlinks=False)
         p = rig.run(timeout=40)
         if names != ["upgrade-request"] or plant is not plant_dangling:
             assert rig.last()[0] == "refused" and rig.last()[1] in ("bad-request", "no-release"), (names, p.stderr)

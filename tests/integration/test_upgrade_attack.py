@@ -2,8 +2,23 @@
 
 Where these kinds of fault could occur: privupgrade/trial.c (B91: back() saves a state before it switches), store.c (B90, B92: what counts as a
 try of a release), inbox.c (B88: what is taken and removed), main.c (B97: what is in force).
+
+What a release or a request may be attacked with, and the test of each:
+
+    links, FIFO, device, directory, socket in place    test_b88_planted in test_upgrade.py
+    staged file changed between check and use           test_b88_changed_while_it_is_used there
+    cut, padded, each byte flipped                       unit/test_verify.c (all of them), test_b98_every_byte_is_covered there
+    huge lengths                                         test_b98_huge_lengths, unit/test_verify.c
+    duplicate entries                                    test_duplicate_entries
+    wrong architecture, other format, expired            test_b95_metadata there, test_wrong_machine
+    older, equal, strange sequence                       test_b97_sequence, test_b97_downgrade_by_the_operator_alone_and_once there
+    another key                                          test_keys there
+    a request again                                      test_b97_a_replayed_request
+    a flood of requests                                  test_flood there, test_a_flood_gets_slower_and_does_not_hold_up_the_operator
+    a malformed request                                  test_bad_requests there
 """
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,8 +28,8 @@ import time
 import pytest
 
 from lib.agent import is_root
-from lib.release import ENV, Release, Rig
-from test_upgrade import wait_for
+from lib.release import ENV, PRIVUPGRADE, Release, Rig
+from test_upgrade import refused, wait_for
 
 pytestmark = [pytest.mark.skipif(not is_root(), reason="skipped: needs root"),
               pytest.mark.skipif(shutil.which("signify-openbsd") is None or shutil.which("cc") is None, reason="skipped: no signify-openbsd or cc")]
@@ -73,6 +88,43 @@ def test_b91_goes_back_on_a_full_disk(small):
     assert rig.last()[0] in ("rolled-back", "failed"), rig.history()
 
 
+# ---- what is signed and wrong all the same: by mistake, or with a stolen key ----
+
+@pytest.mark.parametrize("length", [0, "-1", "+5", "05", 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 5, 2**53, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**64 + 5, "9" * 40, ""])
+def test_b98_huge_lengths(rig, length):
+    """Of one file, and of two whose sum would be right again modulo 2^64: refused before anything is read by them or made room for."""
+    def change(text):
+        return re.sub(r"^(data note.txt) \d+", rf"\1 {length}", text, flags=re.M)
+    refused(rig, Release(rig, change=change), "bad-manifest bad-size")
+    if isinstance(length, int) and 0 < length < 2**64:
+        def both(text):
+            return re.sub(r"^(program edgectl) (\d+)", lambda m: f"{m[1]} {2**64 - length + int(m[2]) + 26}", change(text), flags=re.M)
+        refused(rig, Release(rig, change=both), "bad-manifest bad-size")
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: re.sub(r"^(program connectd .*\n)", r"\1\1", t, flags=re.M).replace("end 9", "end 10"),
+    lambda t: re.sub(r"^(program connectd .*\n)", r"\1\1", t, flags=re.M),
+    lambda t: re.sub(r"^(data note.txt .*\n)", r"\1\1", t, flags=re.M).replace("end 9", "end 10"),
+    lambda t: re.sub(r"^program edgectl .*\n", "", t, flags=re.M).replace("data note.txt", "program connectd"),
+    lambda t: re.sub(r"^program (edgectl .*\n)", r"program \1data \1", t, flags=re.M).replace("end 9", "end 10"),
+    *[lambda t, k=k: re.sub(rf"^({k} .*\n)", r"\1\1", t, flags=re.M) for k in ("version", "sequence", "channel", "arch", "protocol", "expires", "end")],
+])
+def test_duplicate_entries(rig, change):
+    """A file twice, a program that is data, too, each key twice: which of the two would count is nobody's to guess."""
+    made = Release(rig)
+    assert change(made.manifest.decode()) != made.manifest.decode()
+    refused(rig, Release(rig, change=change), "bad-manifest bad-signature bad-size")
+
+
+@pytest.mark.parametrize("at, value", [(4, 1), (5, 2), (16, 1), (18, 40), (18, 8)])
+def test_wrong_machine(rig, at, value):
+    """The manifest says it is for this machine; class, byte order, kind or machine in the program say it is not."""
+    wrong = bytearray(rig.program("workerd", "2.0", "ok"))
+    wrong[at] = value
+    refused(rig, Release(rig, files={"workerd": bytes(wrong)}), "bad-file wrong-arch")
+
+
 def test_b92_a_damaged_copy_is_no_try_of_the_release(rig):
     """A copy of a signed release that was damaged on its way, by a taken-over connectd for one, says nothing of the release: it must not
     bring it to be marked bad, which would last."""
@@ -101,6 +153,80 @@ def test_b90_a_full_disk_is_no_try_of_the_release(small):
     os.unlink(full)
     rig.run()
     assert rig.last() == ("done", "ok") and not rig.leftovers(), rig.history()
+
+
+def make_read_only(rig):
+    subprocess.run(["mount", "-o", "remount,ro", rig.state], check=True)
+    return lambda: subprocess.run(["mount", "-o", "remount,rw", rig.state], check=True)
+
+
+def make_noexec(rig):
+    subprocess.run(["mount", "-o", "remount,noexec", rig.state], check=True)
+    return lambda: subprocess.run(["mount", "-o", "remount,exec", rig.state], check=True)
+
+
+def make_directory(rig):
+    """In place of the link; what is in force is not to be told then, so it is the packaged one."""
+    path = os.path.join(rig.state, "current")
+    os.unlink(path)
+    os.makedirs(os.path.join(path, "x"))
+    return lambda: (shutil.rmtree(path), os.symlink(rig.packaged, path))
+
+
+def make_release_directory(rig):
+    """Something that is no release, and deep, where the release goes."""
+    path = os.path.join(rig.state, "releases/2")
+    os.makedirs(os.path.join(path, "x/y"))
+    return lambda: shutil.rmtree(path)
+
+
+def make_immutable(rig):
+    if subprocess.run(["chattr", "+i", os.path.join(rig.state, "releases")], capture_output=True, check=False).returncode != 0:
+        pytest.skip("skipped: no immutable files here")
+    return lambda: subprocess.run(["chattr", "-i", os.path.join(rig.state, "releases")], check=True)
+
+
+def make_no_judge(rig):
+    """The updater in force has lost its second half."""
+    copy, link = os.path.join(rig.where, "half"), os.path.join(rig.state, "updater")
+    os.mkdir(copy)
+    shutil.copy(PRIVUPGRADE, copy)
+    os.unlink(link)
+    os.symlink(copy, link)
+    return lambda: (os.unlink(link), os.symlink(rig.packaged, link))
+
+
+@pytest.mark.parametrize("make", [make_read_only, make_noexec, make_directory, make_release_directory, make_immutable, make_no_judge])
+def test_b90_a_swap_that_cannot_be_done(small, make):
+    """Whatever keeps the switch from being made: the tries are bounded, over restarts of the machine too; what runs is not touched; and when
+    the cause is gone a newer release is installed."""
+    rig = small
+    rig.run()
+    rig.start_units()
+    rig.probe(connected="yes")
+    log = os.path.join(rig.where, "systemctl.log")
+    before = open(log, encoding="ascii").read()
+    undo = make(rig)
+    bad, half = Release(rig), os.path.join(rig.where, "half/privupgrade")
+    try:
+        for n in range(10):
+            if make is not make_read_only:
+                rig.queue(bad)
+            p = subprocess.run([half, *rig.args()[1:]], capture_output=True, text=True, timeout=60, env=ENV, check=False) if make is make_no_judge else \
+                rig.run(check=False)
+            assert "Sanitizer" not in p.stderr, p.stderr
+            if n % 3 == 2:
+                rig.run("-b", check=False)
+        tries = [h for h in rig.history() if h["outcome"] == "failed"]
+        assert len(tries) <= 3 and all(h["code"] in ("io", "self-test", "interrupted") for h in tries), rig.history()
+        assert open(log, encoding="ascii").read() == before     # no unit was restarted for it
+    finally:
+        undo()
+    rig.run(check=False)
+    rig.boot()
+    assert rig.complete() in ("1.0", "2.0")     # a request that could not even be answered was kept until it could
+    assert rig.upgrade(Release(rig, 3, "3.0")) == ("done", "ok") and rig.complete() == "3.0", rig.history()
+    assert not rig.leftovers()
 
 
 def test_b88_a_tree_that_is_filled_all_the_while(rig):

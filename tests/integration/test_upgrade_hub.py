@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import struct
+import subprocess
 import time
 
 import pytest
@@ -18,6 +19,7 @@ from lib.mirror import Mirror
 from lib.proc import wait_for
 from lib.release import ARCH, PROGRAMS, make_key, manifest, sign
 from lib.session import DATA, END, RESET, WINDOW
+from test_upgrade import WRITTEN
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(shutil.which("signify-openbsd") is None, reason="skipped: no signify-openbsd")]
 
@@ -163,6 +165,47 @@ def test_a_target_that_is_none(device, hub, mirror, target):
     assert ask(hub, "9.0", settle_seconds=-1)["type"] == "error"
     assert ask(hub, "9.0", settle_seconds="1")["type"] == "error"
     assert not mirror.requests and d.names() == ["upgrade-told"]
+
+
+def test_no_frame_names_anything_but_a_release(device, hub, mirror):
+    """What else stands in the frame counts for nothing: no address, path, key, channel or switch of it is looked at."""
+    d = device()
+    mirror.files[where()] = data = d.release()
+    more = {"url": "https://127.0.0.1:1/evil", "mirror": "https://127.0.0.1:1/", "path": "/etc/shadow", "file": "/tmp/x", "key": "RWQ=", "keys": ["/tmp/k.pub"],
+            "channel": "edge", "verify": False, "insecure": True, "downgrade": True, "downgrade ": "yes", "allow_downgrade": True, "sequence": 1, "force": True,
+            "proxy": "http://127.0.0.1:1", "settle": 1, "command": ["/bin/sh"], "reason": "x" * 5000 + "\n\u001b[2J"}
+    accepted(ask(hub, **more))
+    request, release = d.queued()
+    assert release == data and mirror.paths() == [where()]
+    assert (request["sequence"], request["settle"], request["downgrade"]) == ("2", "0", "no") and len(request) == 5, request
+    assert "\x1b" not in d.a.log_text()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="skipped: no strace")
+def test_bytes_written_for_a_hub(device, hub, mirror):
+    """connectd writes the release once, and less than 2 KiB beside it, also when the link to the mirror is cut on the way. privupgrade writes
+    it once more: test_bytes_written in test_upgrade.py."""
+    d = device(start=False)
+    d.a.start()
+    d.a.connected()
+    mirror.files[where()] = data = d.release(size=150000)
+    mirror.cut_at = [len(data) // 3, len(data) // 3]
+    log = os.path.join(d.a.dir, "strace")
+    tracer = subprocess.Popen(["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=write,pwrite64,writev,copy_file_range,sendfile", "-o", log, "-p",
+                               str(d.a.pid("connectd"))], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert "attached" in tracer.stderr.readline()
+    ident = accepted(ask(hub))
+    assert d.queued()[1] == data
+    d.take()
+    d.result(ident, "done")
+    results(hub)
+    wait_for(lambda: "upgrade-job" not in d.names(), 20, "the job is over")
+    tracer.terminate()
+    tracer.wait(10)
+    with open(log, encoding="utf-8", errors="replace") as f:
+        total = sum(int(m.group(2)) for m in map(WRITTEN.match, f.read().splitlines()) if m and m.group(1).startswith(d.base))
+    assert len(data) <= total < len(data) + 2048, (total, len(data))
+    print(f"{total} bytes written by connectd for a release of {len(data)}")
 
 
 def test_preflight_in_its_order(device, hub, mirror):

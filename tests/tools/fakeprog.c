@@ -46,6 +46,8 @@ self_test(const char *option)
 		raise(SIGSEGV);
 	if (is("sigill"))
 		raise(SIGILL);
+	if (is("sigsys"))
+		raise(SIGSYS);
 	if (is("hang"))
 		pause();
 	if (is("fork") && fork() == 0)
