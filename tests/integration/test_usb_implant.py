@@ -24,7 +24,7 @@ STATUS = ("hub port sta spd dev      sockfd local_busid\nhs  0000 004 000 000000
 class Root:
     """privhelper -u, and the kernel it thinks it has."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path, args="-u 'ff 07 08'"):
         self.dir = str(tmp_path)
         for top in [tmp_path, *tmp_path.parents]:
             if str(top).startswith("/tmp/"):
@@ -41,9 +41,9 @@ class Root:
         with open(f"{self.dir}/bus/usb/drivers_probe", "w", encoding="ascii"):
             pass
         for name in ("run", "state", "dev"):
-            os.mkdir(f"{self.dir}/{name}")
+            os.makedirs(f"{self.dir}/{name}", exist_ok=True)
         self.path = f"{self.dir}/run/introduce.sock"
-        self.args = "-u 'ff 07 08'"
+        self.args = args
         self.start()
 
     def put(self, name, text):
