@@ -19,7 +19,7 @@ send_event(const struct ctl_event *e, void *ctx)
 }
 
 int
-ctlevents_answer(struct ipc_chan *chan, struct ipc_msg *msg, const struct eventlog *log)
+ctlevents_answer(struct ipc_chan *chan, struct ipc_msg *msg, struct eventlog *log)
 {
 	struct answer a = { .chan = chan, .hdr = { .type = CTL_EV_EVENT, .id = msg->hdr.id } };
 	int r;

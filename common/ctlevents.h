@@ -5,6 +5,6 @@
 #include "common/eventlog.h"
 #include "common/ipc.h"
 
-int ctlevents_answer(struct ipc_chan *chan, struct ipc_msg *msg, const struct eventlog *log);
+int ctlevents_answer(struct ipc_chan *chan, struct ipc_msg *msg, struct eventlog *log);
 
 #endif

@@ -100,17 +100,6 @@ each(const struct eventlog *log, const char *name, uint64_t from, size_t *max, i
 	return r;
 }
 
-int
-eventlog_read(const struct eventlog *log, uint64_t from, size_t max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
-{
-	int r;
-
-	if (log == NULL || log->dirfd < 0 || from >= log->next)
-		return 0;
-	r = each(log, EVENTLOG_OLD, from, &max, tell, ctx);
-	return r != 0 ? r : each(log, EVENTLOG_FILE, from, &max, tell, ctx);
-}
-
 static int
 take_last(const struct ctl_event *e, void *ctx)
 {
@@ -149,14 +138,6 @@ eventlog_open(struct eventlog *log, int dirfd)
 	open_file(log);
 }
 
-void
-eventlog_close(struct eventlog *log)
-{
-	if (log->fd >= 0)
-		close(take_fd(&log->fd));
-	log->dirfd = -1;
-}
-
 static void
 append(struct eventlog *log, const char *line, size_t len)
 {
@@ -180,27 +161,121 @@ append(struct eventlog *log, const char *line, size_t len)
 		log->size += (uint32_t)len;
 }
 
-void
-eventlog_add(struct eventlog *log, const char *kind, const char *subject, const char *fmt, ...)
+static void
+put(struct eventlog *log, const char *kind, const char *subject, const char *text)
 {
-	char line[EVENTLOG_LINE], k[sizeof(((struct ctl_event *)0)->kind)], s[sizeof(((struct ctl_event *)0)->subject)];
-	char text[sizeof(((struct ctl_event *)0)->text)];
+	char line[EVENTLOG_LINE];
 	int64_t now = monotime_wall_ns();
-	va_list ap;
-	int n;
+	int n = snprintf(line, sizeof(line), "%" PRIu64 " %" PRId64 " %s %s %s\n", log->next, now > 0 ? now : 0, kind, subject, text);
 
-	if (log == NULL || log->next == 0)
-		return;
-	snprintf(k, sizeof(k), "%s", kind);
-	snprintf(s, sizeof(s), "%s", subject[0] != '\0' ? subject : "-");
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	clean(k, true);
-	clean(s, true);
-	clean(text, false);
-	n = snprintf(line, sizeof(line), "%" PRIu64 " %" PRId64 " %s %s %s\n", log->next, now > 0 ? now : 0, k, s, text);
 	log->next++;
 	if (n > 0 && (size_t)n < sizeof(line))
 		append(log, line, (size_t)n);
+}
+
+/* ---- what repeats ---- */
+
+static bool
+is_refusal(const struct eventlog_recent *e)
+{
+	size_t len = strlen(e->kind);
+
+	return strncmp(e->text, "refused", 7) == 0 || (len >= 7 && strcmp(e->kind + len - 7, "refused") == 0);
+}
+
+static void
+forget_first(struct eventlog *log)
+{
+	const struct eventlog_recent *e = &log->recent[0];
+	char text[sizeof(e->text)];
+
+	if (e->more > 0) {
+		snprintf(text, sizeof(text), "%u times more: %.120s", e->more, e->text);
+		put(log, e->kind, e->subject, text);
+	}
+	if (e->others > 0) {
+		snprintf(text, sizeof(text), "%u others, which are not listed", e->others);
+		put(log, e->kind, "-", text);
+	}
+	memmove(log->recent, log->recent + 1, --log->nrecent * sizeof(log->recent[0]));
+}
+
+static void
+settle(struct eventlog *log, monotime_t now)
+{
+	while (log->nrecent > 0 && monotime_diff_ms(now, log->recent[0].at) >= EVENTLOG_SAME_MS)
+		forget_first(log);
+}
+
+static bool
+counted(struct eventlog *log, const struct eventlog_recent *e)
+{
+	struct eventlog_recent *last = NULL;
+	unsigned refusals = 0;
+
+	for (struct eventlog_recent *r = log->recent; r < log->recent + log->nrecent; r++) {
+		if (strcmp(r->kind, e->kind) != 0)
+			continue;
+		if (strcmp(r->subject, e->subject) == 0 && strcmp(r->text, e->text) == 0) {
+			r->more++;
+			return true;
+		}
+		if (is_refusal(r) && is_refusal(e)) {
+			last = r;
+			refusals++;
+		}
+	}
+	if (refusals < EVENTLOG_REFUSALS)
+		return false;
+	last->others++;
+	return true;
+}
+
+void
+eventlog_add(struct eventlog *log, const char *kind, const char *subject, const char *fmt, ...)
+{
+	struct eventlog_recent e = { .at = monotime_now() };
+	va_list ap;
+
+	if (log == NULL || log->next == 0)
+		return;
+	snprintf(e.kind, sizeof(e.kind), "%s", kind);
+	snprintf(e.subject, sizeof(e.subject), "%s", subject[0] != '\0' ? subject : "-");
+	va_start(ap, fmt);
+	vsnprintf(e.text, sizeof(e.text), fmt, ap);
+	va_end(ap);
+	clean(e.kind, true);
+	clean(e.subject, true);
+	clean(e.text, false);
+	settle(log, e.at);
+	if (counted(log, &e))
+		return;
+	if (log->nrecent == EVENTLOG_RECENT)
+		forget_first(log);
+	log->recent[log->nrecent++] = e;
+	put(log, e.kind, e.subject, e.text);
+}
+
+int
+eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
+{
+	int r;
+
+	if (log == NULL || log->dirfd < 0)
+		return 0;
+	settle(log, monotime_now());
+	if (from >= log->next)
+		return 0;
+	r = each(log, EVENTLOG_OLD, from, &max, tell, ctx);
+	return r != 0 ? r : each(log, EVENTLOG_FILE, from, &max, tell, ctx);
+}
+
+void
+eventlog_close(struct eventlog *log)
+{
+	while (log->nrecent > 0)
+		forget_first(log);
+	if (log->fd >= 0)
+		close(take_fd(&log->fd));
+	log->dirfd = -1;
 }

@@ -187,7 +187,8 @@ open_one(struct workerd *w, uint32_t asker, const struct file_open *o)
 			forget(w, c);
 		}
 	}
-	eventlog_add(&w->events, o->put != 0 ? "file-put" : "file-get", o->handle, "%s%s%s", quoted, why[0] != '\0' ? ": " : "", why);
+	eventlog_add(&w->events, why[0] != '\0' ? "file-refused" : o->put != 0 ? "file-put" : "file-get", o->handle, "%s%s%s%s", why[0] == '\0' ? "" :
+	    o->put != 0 ? "put " : "get ", quoted, why[0] != '\0' ? ": " : "", why);
 	log_info("file %s of %s: %s%s%s", quoted, o->handle, o->put != 0 ? "written by the hub" : "read by the hub", why[0] != '\0' ?
 	    "; refused: " : "", why);
 	if (why[0] != '\0')

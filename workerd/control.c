@@ -121,7 +121,7 @@ on_status(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static int
 on_events(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	const struct workerd *w = ctx;
+	struct workerd *w = ctx;
 
 	return ctlevents_answer(chan, msg, &w->events);
 }

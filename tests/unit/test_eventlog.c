@@ -56,7 +56,7 @@ see(const struct ctl_event *e, void *ctx)
 }
 
 static struct seen
-read_all(const struct eventlog *log, uint64_t from, size_t max)
+read_all(struct eventlog *log, uint64_t from, size_t max)
 {
 	struct seen s = { .n = 0 };
 
@@ -110,6 +110,53 @@ is_bounded(void **state)
 	assert_int_equal(s.last - s.first + 1, s.n);	/* without a hole */
 	assert_true(s.n > 300);
 	eventlog_close(&log);
+}
+
+static int64_t now_ns;
+
+static int64_t
+mock_now(void)
+{
+	return now_ns;
+}
+
+/* A peer that does the same, or is refused, again and again costs a few lines a minute, and the count is told. */
+static void
+repetitions_are_counted(void **state)
+{
+	struct eventlog log;
+	struct seen s;
+
+	now_ns = 1000000000;
+	monotime_set_source(mock_now, mock_now);
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "before all that");
+	for (unsigned i = 0; i < 10000; i++) {
+		eventlog_add(&log, "attach", "h", "ada: true");
+		eventlog_add(&log, "attach-end", "h", "ada: command exited, exit code 0, 0 bytes shown");
+		eventlog_add(&log, "attach-refused", "h", "ada: another reason each time, %u", i);
+		eventlog_add(&log, "service", "10.0.0.1:80", "refused for user %u", i);
+	}
+	eventlog_add(&log, "attach", "other", "ada: true");
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_int_equal(s.first, 1);
+	assert_int_equal(s.n, 1 + 2 + 4 + 4 + 1);
+	now_ns += EVENTLOG_SAME_MS * 1000000LL;
+	s = read_all(&log, s.last + 1, SIZE_MAX);
+	assert_int_equal(s.n, 4);
+	s = read_all(&log, s.first, 1);
+	assert_string_equal(s.e.kind, "attach");
+	assert_string_equal(s.e.text, "9999 times more: ada: true");
+	eventlog_add(&log, "attach", "h", "ada: true");		/* news again */
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_int_equal(s.n, 1 + 2 + 4 + 4 + 1 + 4 + 1);
+	eventlog_add(&log, "attach", "h", "ada: true");
+	eventlog_close(&log);
+	eventlog_open(&log, dirfd);
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_string_equal(s.e.text, "1 times more: ada: true");
+	eventlog_close(&log);
+	monotime_set_source(NULL, NULL);
 }
 
 static void
@@ -195,7 +242,7 @@ nothing_open_is_no_error(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(a_cut_line_costs_itself),
+	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(repetitions_are_counted), TEST(a_cut_line_costs_itself),
 		TEST(hostile_text_stays_one_line), TEST(lines), TEST(nothing_open_is_no_error) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@ PAYLOADS = {
     "hello": ({"protocol_version": INT, "agent_id": STR, "capabilities": OBJ},
               {"name": STR, "agent_version": STR, "resume": LIST}, {}),
     "heartbeat": ({"seq": INT}, {"active_handles": LIST, "load_percent": INT}, {"health": LIST, "audit_head": STR}),
-    "started": ({"handle_id": STR, "started_at": TIME}, {"pid": INT, "error": STR},
+    "started": ({"handle_id": STR, "started_at": TIME}, {"pid": INT, "error": STR, "disk_limit": OBJ},
                 {"log_channel": INT, "code": STR}),
     "log_chunk": ({"stream": STR, "offset": INT, "text": STR, "time": TIME}, {}, {}),
     "status": ({"status": OBJ}, {"final_offset": INT}, {"log_xxh3": STR}),
@@ -25,6 +25,9 @@ PAYLOADS = {
                  "killed": LIST, "error": STR}, {}),
     "secret_refreshed": ({"lease_id": STR, "known": BOOL},
                          {"files_rewritten": INT, "handles": LIST, "error": STR}, {}),
+    "attach_opened": ({"session_id": STR, "tty": BOOL}, {}, {}),
+    "attach_data": ({"session_id": STR, "data": STR}, {}, {}),
+    "attach_close": ({"session_id": STR}, {"reason": STR, "exit_code": INT}, {"channel": INT}),
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
     "stream_opened": ({"channel": INT}, {"offset": INT, "window": INT}, {}),
@@ -34,8 +37,9 @@ PAYLOADS = {
     "upgrade_result": ({"from_version": STR, "to_version": STR, "outcome": STR, "reason": STR}, {}, {}),
 }
 STATUS = ({"handle_id": STR, "executor_id": STR, "state": STR, "exit_code": INT, "started_at": TIME,
-           "finished_at": TIME}, {"pid": INT, "error": STR},
-          {"outcome": STR, "limit": STR, "usage": OBJ, "signal": INT})
+           "finished_at": TIME}, {"pid": INT, "error": STR, "outcome": STR, "disk_limit": OBJ},
+          {"limit": STR, "usage": OBJ, "signal": INT})
+MEASURED = ({"used_bytes": INT, "limit_mb": INT, "measured_at": TIME}, {"source": STR, "path": STR}, {})
 OFFER = ({"handle_id": STR, "started_at": TIME, "log_offset": INT}, {}, {"log_channel": INT, "channel": INT})
 CAPS = ({"os": STR, "arch": STR},
         {"cpus": INT, "memory_mb": INT, "workdir_root": STR, "max_concurrent": INT, "labels": OBJ,
@@ -47,9 +51,11 @@ CAPS = ({"os": STR, "arch": STR},
 USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR, "class": STR},
        {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
         "gid": INT, "group": STR}, {})
-NEED_HANDLE = {"started", "log_chunk", "status", "log_open", "result_chunk", "result", "project_result"}
+NEED_HANDLE = {"attach_opened", "attach_data", "attach_close", "started", "log_chunk", "status", "log_open", "result_chunk", "result", "project_result"}
 EDGEWARD_ONLY = {"log_open", "stream_opened", "device_opened", "device_close", "upgrade_result"}
-CLOOP_ONLY = {"log_chunk"}
+CLOOP_ONLY = {"log_chunk", "attach_opened", "attach_data"}
+FIRST = {"attach_opened": 7, "attach_data": 7, "attach_close": 7, "upgrading": 11, "harness_installed": 12, "project_result": 13, "inventory": 14,
+         "secret_refreshed": 17, "revoked": 2, "result": 4, "result_chunk": 4}      # of cloop with this frame
 STATES = {"pending", "running", "exited", "failed", "killed", "unknown"}
 TERMINAL = {"exited", "failed", "killed"}
 
@@ -100,10 +106,19 @@ def check(frame, edgeward, version):
         wrong.append(f"{kind} on the wrong dialect")
     if kind in NEED_HANDLE and not frame.get("handle"):
         wrong.append(f"{kind} without handle")
+    if not edgeward and version is not None and version < FIRST.get(kind, 1):
+        wrong.append(f"{kind} in a session of version {version}")
     payload = frame.get("payload")
     wrong += _fields(kind, payload, PAYLOADS[kind], edgeward)
     if wrong:
         return wrong
+    for where in (payload, payload.get("status", {})) if kind in ("started", "status") else ():
+        if "disk_limit" in where:
+            wrong += _fields("disk_limit", where["disk_limit"], MEASURED, edgeward)
+            if version < 20 or where is payload and "error" not in payload:
+                wrong.append("disk_limit before version 20, or beside no error")
+        if not edgeward and where.get("outcome", "disk_limit") != "disk_limit":
+            wrong.append(f"cloop has no outcome {where['outcome']}")
     if kind == "hello":
         # The hello is written before the dialect's extras could be agreed on; they are allowed where it was offered.
         wrong += _caps(payload["capabilities"], edgeward)
