@@ -140,9 +140,9 @@ def terminal(ehub):
         t.end()
 
 
-def session_processes():
-    """The holders of sessions on this machine, by name."""
-    return [p for p in proc.pids() if (st := proc.stat(p)) and st[0] == "attach" and st[1] != "Z"]
+def session_processes(dev):
+    """The holders of sessions on this device, by name."""
+    return [p for p in proc.descendants(dev.pid("launcher")) if (st := proc.stat(p)) and st[0] == "attach" and st[1] != "Z"]
 
 
 def events(dev, kind=None):
@@ -222,7 +222,7 @@ def test_leaving_ends_what_was_started(dev, ehub, terminal):
     t.send("\r~.")
     assert t.wait() == 255
     wait_for(lambda: not mine(), 10, lambda: f"they are gone: {[proc.cmdline(p) for p in mine()]}")
-    wait_for(lambda: not session_processes(), 10, "no holder is left")
+    wait_for(lambda: not session_processes(dev), 10, "no holder is left")
     assert attach(ehub, h, "echo", "there").stdout == b"there\n"
     assert any("closed by the operator" in e["text"] for e in events(dev, "attach-end"))
 
@@ -348,7 +348,7 @@ def test_workerd_killed_ends_it_and_nothing_stays(dev, ehub, terminal):
     dev.kill9("workerd")
     dev.restarted("workerd", old)
     assert t.wait(30) == 255
-    wait_for(lambda: not session_processes(), 10, "no holder is left")
+    wait_for(lambda: not session_processes(dev), 10, "no holder is left")
     wait_for(lambda: not [p for p in proc.pids() if proc.alive(p) and "4325" in proc.cmdline(p)], 10, "the job is gone")
     assert attach(ehub, h, "echo", "again").stdout == b"again\n"
 

@@ -184,13 +184,15 @@ def test_jobs(dev, ehub, tmux, line, handle):
     t = tmux()
     shell(t, line, handle)
     t.enter("sleep 4330; echo after")
-    wait_for(lambda: [p for p in proc.pids() if proc.alive(p) and proc.cmdline(p) == ["sleep", "4330"]], 10, "it runs")
+    wait_for(lambda: [p for p in proc.descendants(dev.pid("launcher")) if proc.cmdline(p) == ["sleep", "4330"]], 10, "it runs")
     t.keys("C-z")
     t.sees("topped")
-    t.enter("jobs")
-    t.sees("sleep 4330")
+    t.last("inner$")
+    t.enter("jobs; echo list''ed")
+    t.sees("listed\ninner$")
+    t.sees("Stopped                    sleep 4330")
     t.enter("fg")
-    wait_for(lambda: t.lines[-1].startswith("sleep 4330"), 10, lambda: t.screen)
+    wait_for(lambda: t.lines[-1].endswith("sleep 4330") and t.lines[-2] != t.lines[-1], 10, lambda: t.screen)
     t.keys("C-c")
     t.last("inner$")
     t.enter("yes | cat -n | head -n 100000 | tail -n 1")
@@ -205,7 +207,7 @@ def test_jobs(dev, ehub, tmux, line, handle):
     t.enter("exit 3")
     t.restored()
     t.enter("echo code $?")
-    wait_for(lambda: session_processes() == [], 10, "no holder is left")
+    wait_for(lambda: session_processes(dev) == [], 10, "no holder is left")
 
 
 def test_a_paste_arrives_whole(dev, ehub, tmux, line, handle):
@@ -244,8 +246,8 @@ def test_the_terminal_is_put_back(dev, ehub, tmux, line, handle, how):
         os.kill(t.client(), getattr(signal, f"SIG{how}"))
     t.restored()
     if how == "the daemon" and line.name == "edgehub":
-        ehub.start()
-    wait_for(lambda: session_processes() == [], 40, "no holder is left on the device")
+        return      # the device keeps the shell for one who comes back; who killed the hub is not its matter
+    wait_for(lambda: session_processes(dev) == [], 40, "no holder is left on the device")
 
 
 def test_suspended_and_taken_up_again(dev, ehub, tmux, line, handle):
@@ -272,6 +274,6 @@ def test_a_closed_window_ends_the_session(dev, ehub, tmux, line, handle):
     t.sees("up\ninner$")
     t.tmux("kill-pane")
     if line.name == "edgectl":
-        wait_for(lambda: session_processes() == [], 20, "no holder is left on the device")
-    wait_for(lambda: not [p for p in proc.pids() if proc.alive(p) and proc.cmdline(p) == ["sleep", "4331"]], 20, "the job is gone")
+        wait_for(lambda: session_processes(dev) == [], 20, "no holder is left on the device")
+    wait_for(lambda: not [p for p in proc.descendants(dev.pid("launcher")) if proc.cmdline(p) == ["sleep", "4331"]], 20, "the job is gone")
     assert any(e["subject"] == handle for e in events(dev, "attach-end"))
