@@ -114,7 +114,7 @@ print_usage(FILE *f)
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
 	fprintf(f, "  -j         print JSON;  -r RUNDIR  where the sockets are, default /run/edgeward (run-foreground: DIR/run)\n"
-	    "  --watch[=SECONDS]  status, workloads, metrics: again and again, every 2 s unless told otherwise\n"
+	    "  --watch[=SECONDS]  status, workloads, devices, policy, metrics, audit, doctor: again and again, every 2 s unless told otherwise\n"
 	    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 status: not all is well, 4 nobody answers, 5 not permitted (be root, or\n"
 	    "in the group that the message names).\n");
 }
@@ -190,7 +190,8 @@ cmd_help(struct edgectl *ctl, int argc, char **argv)
 static bool
 may_watch(const struct command *c)
 {
-	return c->run == cmd_status || c->run == cmd_workloads || c->run == cmd_metrics;
+	return c->run == cmd_status || c->run == cmd_workloads || c->run == cmd_metrics || c->run == cmd_devices || c->run == cmd_policy ||
+	    c->run == cmd_audit || c->run == cmd_doctor;
 }
 
 int
@@ -233,7 +234,7 @@ main(int argc, char **argv)
 		argc--;
 	}
 	if (watch != 0 && !may_watch(c))
-		return usage_error(c->name, "--watch is for status, workloads and metrics; logs, events and top have ways of their own");
+		return usage_error(c->name, "--watch is for status, workloads, devices, policy, metrics, audit and doctor; logs, events and top have ways of their own");
 	code = watch_run(&ctl, c->run, argc, argv, watch);
 	if (code == EXIT_USAGE)
 		suggest(c, argc - 1, argv + 1);

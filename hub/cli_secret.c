@@ -150,10 +150,21 @@ static int
 print_answer(const struct cli *cli)
 {
 	struct admin_text text;
-	char clean[sizeof(text.text)];
+	char clean[sizeof(text.text)], buf[6 * sizeof(text.text) + 64];	/* every character escaped */
+	struct json_w w;
 
-	if (cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text))
+	if (!cli_answer(cli, &text, sizeof(text)) || !admin_text_ok(&text))
+		return cli_done(cli, CLI_OK);
+	if (cli->json) {
+		json_w_init(&w, buf, sizeof(buf));
+		json_w_obj(&w, NULL);
+		json_w_bool(&w, "ok", true);
+		json_w_str(&w, "text", text.text);
+		json_w_end_obj(&w);
+		cli_print_json(&w);
+	} else {
 		printf("%s\n", cli_text(clean, sizeof(clean), text.text));
+	}
 	return CLI_OK;
 }
 

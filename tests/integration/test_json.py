@@ -5,11 +5,12 @@ Where it could go wrong: a command that prints text in between, or nothing; comm
 """
 import json
 import os
+import re
 import subprocess
 
 import pytest
 
-from lib.agent import exe
+from lib.agent import REPO, exe
 from lib.livehub import LiveHub
 from lib.proc import wait_for
 
@@ -28,6 +29,26 @@ def hub():
 def ctl(device, *args):
     return subprocess.run([exe("edgectl"), "-r", os.path.join(device.dir, "d", "run"), *args], capture_output=True, text=True, env=ENV,
                           timeout=30, check=False)
+
+
+# Commands that give no document of their own, and why.
+OTHERWISE = {
+    "edgectl": {"logs": "the workload's bytes", "metrics": "OpenMetrics", "attach": "a process's bytes", "probe": "for privupgrade", "help": "text",
+                "enroll": "test_edgectl.py"},
+    "edgehub": {"attach": "a process's bytes", "shell": "a process's bytes", "ssh-proxy": "sshd's bytes", "proxy": "test_services.py",
+                "cp": "test_files.py", "l2": "test_l2.py", "upgrade": "test_upgrade_hub.py", "result": "is JSON always, test_git.py"},
+}
+
+
+@pytest.mark.parametrize("program,source,pattern", [("edgectl", "edgectl/main.c", r'^\t\{ "([\w-]+)", cmd_'), ("edgehub", "hub/main.c", r'\{ "([\w-]+)", cli_')])
+def test_none_is_forgotten(program, source, pattern):
+    """A command that is added is called below, or has its place above."""
+    with open(os.path.join(REPO, source), encoding="utf-8") as f:
+        commands = set(re.findall(pattern, f.read(), re.M))
+    assert len(commands) > 10 and set(OTHERWISE[program]) <= commands
+    with open(__file__, encoding="utf-8") as f:
+        body = f.read().split("\ndef test_every_command(", 1)[1].split("@pytest", 1)[0]
+    assert not [c for c in commands - set(OTHERWISE[program]) if f'"{c}"' not in body]
 
 
 def test_every_command(agent, hub, tmp_path):
@@ -50,12 +71,23 @@ def test_every_command(agent, hub, tmp_path):
     token = ehub("token", "create", "--name", "second")
     assert token["token"].startswith("clet1.")
     assert [d["name"] for d in ehub("devices")] == [D]
-    handle = ehub("run", D, "--detach", "--", "/bin/sh", "-c", "echo hi; exec sleep 1000")["handle"]
+    secret = tmp_path / "secret"
+    secret.write_text("sesame-canary")
+    handle = ehub("run", D, "--detach", "--secret-file", f"key=@{secret}", "--", "/bin/sh", "-c", "echo hi; exec sleep 1000")["handle"]
     wait_for(lambda: ectl("workloads")["workloads"] and ectl("workloads")["workloads"][0]["handle"] == handle, 20, "it runs")
     for args in (["runs"], ["token", "list"], ["usb", "list"]):
         assert isinstance(ehub(*args), list), args
     assert ehub("status")["devices"] == 1
     assert isinstance(ehub("logs", "verify", handle, rc=(3,)), dict)
+    assert isinstance(ehub("services", D), dict)
+    assert ehub("secret", "refresh", handle, f"key=@{secret}")["ok"] is True
+    assert ehub("secret", "revoke", handle, "key")["ok"] is True
+    (tmp_path / "audit").write_text("")
+    assert ectl("audit", "-f", str(tmp_path / "audit")) == {"records": []}
+    assert ectl("audit", "verify", "-f", str(tmp_path / "audit"))["whole"] is True
+    os.makedirs(tmp_path / "state/upgrade")
+    for args in (["upgrade", "--check", "--state", str(tmp_path / "state")], ["upgrade", "--history", "--state", str(tmp_path / "state")]):
+        assert isinstance(ectl(*args), dict), args
     for args in (["status"], ["top", "-n", "1"], ["events"], ["devices"], ["policy"], ["drain"], ["undrain"], ["version"],
                  ["support", "bundle", str(tmp_path / "b.tar")], ["policy", "test", '{"spec": {"argv": ["/bin/true"]}}'], ["reconnect"]):
         assert isinstance(ectl(*args), dict), args

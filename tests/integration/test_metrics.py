@@ -178,16 +178,33 @@ def test_top_and_watch(agent, hub):
     table = ctl(device, "top", "-n", "1", "-d", "1").stdout
     assert table.splitlines()[0].split() == ["HANDLE", "STATE", "PID", "CPU", "MEMORY", "OUTPUT", "RATE", "TIME"] and run.handle in table
     ctl(device, "signal", run.handle, "KILL")
-    watching = subprocess.Popen([exe("edgectl"), "-r", os.path.join(device.dir, "d", "run"), "status", "--watch=1"], stdout=subprocess.PIPE,
-                                text=True, env=ENV)
-    seen = 0
-    while seen < 2:
-        line = watching.stdout.readline()
-        assert line
-        seen += line.startswith("connectd ")
-    watching.kill()
-    watching.wait()
-    watching.stdout.close()
+    audit = os.path.join(device.dir, "audit")
+    with open(audit, "w", encoding="ascii"):
+        pass
+
+    def twice(begins, *args):
+        """What --watch prints begins again, the same."""
+        watching = subprocess.Popen([exe("edgectl"), "-r", os.path.join(device.dir, "d", "run"), *args, "--watch=1"], stdout=subprocess.PIPE,
+                                    text=True, env=ENV)
+        docs = []
+        for line in watching.stdout:
+            if line.startswith(begins):
+                docs.append([])
+                if len(docs) == 3:
+                    break
+            if docs:
+                docs[-1].append(line)
+        watching.kill()
+        watching.wait()
+        watching.stdout.close()
+        assert len(docs) == 3, (args, docs)
+        return docs[:2]
+    twice("connectd ", "status")
+    for args in (["status"], ["workloads"], ["devices"], ["policy"], ["doctor"], ["audit", "-f", audit]):
+        first, second = (json.loads("".join(doc)) for doc in twice("{\n", "-j", *args))
+        assert first.keys() == second.keys(), args
+    one, two = (openmetrics.parse("".join(doc)) for doc in twice("# TYPE edgeward_build info", "metrics"))
+    assert one.keys() == two.keys()
     assert ctl(device, "drain", "--watch").returncode == 2
     assert ctl(device, "--watch=0", "status").returncode == 2
 

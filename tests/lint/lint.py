@@ -438,6 +438,27 @@ def check_completions(_args):
     return bad
 
 
+def check_options(_args):
+    """Every long option that edgehub and edgectl take stands in the program's help, its page, and the three completions."""
+    bad = []
+    for program, sources, main in (("edgehub", files("hub", ends=(".c", ".h")), "hub/main.c"),
+                                   ("edgectl", files("edgectl", ends=(".c", ".h")), "edgectl/main.c")):
+        options = set()
+        for path in sources:
+            text = read(path)
+            options |= set(re.findall(r'\{ "([a-z][a-z-]+)", (?:no|required|optional)_argument', text))
+            options |= set(re.findall(r'strcmp\(argv\[\w+\], "--([a-z][a-z-]+)"\)', text))
+        options -= {"help", "json", "version", "no-tty"}     # known by their letters
+        if len(options) < 8:
+            bad.append(f"{program}: its options are not found, the pattern of this check is out of date")
+        places = {main: r"--{}\b", f"man/{program}.8": r"Fl -{}\b", f"packaging/completions/{program}": r"--{}\b",
+                  f"packaging/completions/zsh/_{program}": r"--{}\b", f"packaging/completions/fish/{program}.fish": r"(-l |\s){}\b"}
+        for path, pattern in places.items():
+            text = read(path).replace("\\-", "-")
+            bad += [f"{path}: lacks --{o}" for o in sorted(options) if not re.search(pattern.format(re.escape(o)), text)]
+    return bad
+
+
 def check_behaviours(_args):
     """The tests that tests/BEHAVIOURS.md names exist."""
     path, bad = "tests/BEHAVIOURS.md", []

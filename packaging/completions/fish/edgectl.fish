@@ -34,7 +34,7 @@ complete -c edgectl -n __edgectl_first -a doctor -d 'every part of this installa
 complete -c edgectl -n __edgectl_first -a support -d 'a bundle to ask for help'
 complete -c edgectl -n __edgectl_first -a version -d 'versions of edgectl and of what runs'
 complete -c edgectl -n __edgectl_first -a help -d 'this list, or how a command is used'
-complete -c edgectl -n '__fish_seen_subcommand_from status workloads metrics' -l watch -d 'again and again'
+complete -c edgectl -n '__fish_seen_subcommand_from status workloads devices policy metrics audit doctor' -l watch -d 'again and again'
 complete -c edgectl -n '__fish_seen_subcommand_from top' -s n -x -d looks
 complete -c edgectl -n '__fish_seen_subcommand_from top' -s d -x -d 'seconds between two looks'
 complete -c edgectl -n '__fish_seen_subcommand_from events' -s f -d follow

@@ -59,3 +59,25 @@ complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l to -x
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l release -r
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l settle -x
 complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l no-wait
+complete -c edgehub -n '__fish_seen_subcommand_from logs' -l follow -d follow
+complete -c edgehub -n '__fish_seen_subcommand_from logs' -l from -x -d 'from this offset on'
+complete -c edgehub -n '__fish_seen_subcommand_from result' -s o -r -F -d 'save its bundle'
+complete -c edgehub -n '__fish_seen_subcommand_from runs' -l open -d 'that have not ended'
+complete -c edgehub -n '__fish_seen_subcommand_from runs' -l max -x
+complete -c edgehub -n '__fish_seen_subcommand_from token' -l bundle -d 'with URL and pin in one string'
+for option in name ttl server
+	complete -c edgehub -n '__fish_seen_subcommand_from token' -l $option -x
+end
+for option in workdir env timeout memory cpu pids secret secret-file device reconnect \
+	    network allow deny port resolver proxy git ref git-user write-back branch message \
+	    image engine runtime container-network
+	complete -c edgehub -n '__fish_seen_subcommand_from run' -l $option -x
+end
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l git-token-file -r -F
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l public -d 'what is routed in public'
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l detach -d 'print the handle and return'
+for option in for tap name address mac mtu id
+	complete -c edgehub -n '__fish_seen_subcommand_from l2' -l $option -x
+end
+complete -c edgehub -n '__fish_seen_subcommand_from l2' -l unix -r -F
+complete -c edgehub -n '__fish_seen_subcommand_from l2' -l offload
