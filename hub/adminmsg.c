@@ -5,6 +5,7 @@
 #include "hub/adminpipe.h"
 #include "hub/admin.h"
 #include "hub/adminattach.h"
+#include "hub/adminharness.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
 #include "hub/adminfile.h"
@@ -178,11 +179,13 @@ admin_start_decode(struct admin_start *ret_start, const void *data, size_t len, 
 	s.limits.cpu_millis = wire_u32(&s.args);
 	s.limits.memory_mb = wire_u32(&s.args);
 	s.limits.pids = wire_u32(&s.args);
+	s.limits.disk_mb = wire_u32(&s.args);
+	s.limits.overflow = wire_u8(&s.args);
 	s.job = wire_bytes(&s.args, &s.job_len);
 	s.env_given = wire_u8(&s.args) != 0;
 	s.argc = wire_u32(&s.args);
 	s.envc = wire_u32(&s.args);
-	if (s.args.err != 0 || !handle_ok(s.handle) || s.limits.timeout_ms < 0 || (!s.env_given && s.envc != 0))
+	if (s.args.err != 0 || !handle_ok(s.handle) || s.limits.timeout_ms < 0 || s.limits.overflow >= WORK_OVERFLOWS || (!s.env_given && s.envc != 0))
 		return -EBADMSG;
 	if (s.job_len > 0 && job_decode(&job, s.job, s.job_len) < 0)
 		return -EBADMSG;
@@ -232,6 +235,8 @@ admin_start_encode(void *buf, size_t size, size_t *ret_len, const char *handle, 
 	wire_put_u32(&w, limits->cpu_millis);
 	wire_put_u32(&w, limits->memory_mb);
 	wire_put_u32(&w, limits->pids);
+	wire_put_u32(&w, limits->disk_mb);
+	wire_put_u8(&w, limits->overflow);
 	wire_put_bytes(&w, job, job_len);
 	wire_put_u8(&w, env != NULL);
 	wire_put_u32(&w, argc);
@@ -277,6 +282,21 @@ admin_pipe_ok(const struct admin_pipe *req)
 {
 	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->purpose, sizeof(req->purpose)) &&
 	    svcroute_purpose(req->purpose) != SVC_PURPOSES;
+}
+
+bool
+admin_harness_req_ok(const struct admin_harness_req *req)
+{
+	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->name, sizeof(req->name)) &&
+	    (req->name[0] == '\0' || harness_name_ok(req->name));
+}
+
+bool
+admin_harness_ok(const struct admin_harness *ans)
+{
+	return ans->installed <= 1 && ans->present <= 1 && ans->fresh <= 1 && ipc_str_ok(ans->list, sizeof(ans->list)) &&
+	    ipc_str_ok(ans->path, sizeof(ans->path)) && ipc_str_ok(ans->version, sizeof(ans->version)) &&
+	    ipc_str_ok(ans->reason, sizeof(ans->reason));
 }
 
 bool

@@ -77,6 +77,7 @@ int cli_status(struct cli *cli, int argc, char *argv[]);
 int cli_signal(struct cli *cli, int argc, char *argv[]);
 int cli_revoke(struct cli *cli, int argc, char *argv[]);
 int cli_usb(struct cli *cli, int argc, char *argv[]);
+int cli_harness(struct cli *cli, int argc, char *argv[]);
 int cli_upgrade(struct cli *cli, int argc, char *argv[]);
 int cli_run(struct cli *cli, int argc, char *argv[]);
 int cli_proxy(struct cli *cli, int argc, char *argv[]);

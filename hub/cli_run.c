@@ -116,16 +116,24 @@ add_device(struct run_options *o, const char *id)
 	return 0;
 }
 
+/* 0, or an exit code: then the reason was printed. */
 static int
 take_limit(int opt, struct admin_limits *l)
 {
-	uint64_t bytes;
-	int r = opt == 'c' ? parse_u32(optarg, 1, UINT32_MAX, &l->cpu_millis) :
-	    opt == 'p' ? parse_u32(optarg, 1, UINT32_MAX, &l->pids) : parse_size(optarg, 1 << 20, (uint64_t)UINT32_MAX << 20, &bytes);
+	uint64_t bytes = 0;
+	int r = opt == 'c' ? parse_u32(optarg, 1, UINT32_MAX, &l->cpu_millis) : opt == 'p' ? parse_u32(optarg, 1, UINT32_MAX, &l->pids) :
+	    opt == 'O' ? work_overflow_parse(optarg) : parse_size(optarg, 1 << 20, (uint64_t)UINT32_MAX << 20, &bytes);
 
-	if (r == 0 && opt == 'm')
+	if (r < 0)
+		return cli_fail(RUN_EXIT_NOT_STARTED, opt == 'O' ? "--overflow: wait, wait-forever or drop" :
+		    "--memory, --disk-limit: a size of at least 1M; --cpu: thousandths of a processor; --pids: a number");
+	if (opt == 'm')
 		l->memory_mb = (uint32_t)(bytes >> 20);
-	return r;
+	else if (opt == 'L')
+		l->disk_mb = (uint32_t)(bytes >> 20);
+	else if (opt == 'O')
+		l->overflow = (uint8_t)r;
+	return 0;
 }
 
 static int
@@ -136,6 +144,7 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		{ "timeout", required_argument, NULL, 't' }, { "detach", no_argument, NULL, 'd' },
 		{ "reconnect", required_argument, NULL, 'r' }, { "memory", required_argument, NULL, 'm' },
 		{ "cpu", required_argument, NULL, 'c' }, { "pids", required_argument, NULL, 'p' }, { "secret", required_argument, NULL, 's' },
+		{ "disk-limit", required_argument, NULL, 'L' }, { "overflow", required_argument, NULL, 'O' },
 		{ "secret-file", required_argument, NULL, 'f' },
 		{ "device", required_argument, NULL, 'D' }, WORKSPACE_OPTIONS, CONTAINER_OPTIONS, NET_OPTIONS, { 0 },
 	};
@@ -162,8 +171,8 @@ parse_run(int argc, char *argv[], struct run_options *o)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--timeout: a duration of at least 1s, such as 90s or 2h");
 		else if (opt == 'r' && parse_duration_ms(optarg, 0, 366LL * 86400 * 1000, &o->away_ms) < 0)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--reconnect: a duration, such as 120s");
-		else if (strchr("mcp", opt) != NULL && take_limit(opt, &o->limits) < 0)
-			return cli_fail(RUN_EXIT_NOT_STARTED, "--memory: a size of at least 1M; --cpu: thousandths of a processor; --pids: a number");
+		else if (strchr("mcpLO", opt) != NULL && take_limit(opt, &o->limits) != 0)
+			return RUN_EXIT_NOT_STARTED;
 		else if (opt == '?')
 			return RUN_EXIT_NOT_STARTED;
 	}
@@ -225,7 +234,7 @@ cli_run(struct cli *cli, int argc, char *argv[])
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] " WORKSPACE_USAGE CONTAINER_USAGE NET_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		    "[--memory SIZE] [--cpu MILLIS] [--pids N] [--disk-limit SIZE] [--overflow MODE] " WORKSPACE_USAGE CONTAINER_USAGE NET_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
 	if (r != 0) {
 		free_options(&o);
 		return r;

@@ -1,4 +1,5 @@
 #include "hub/adminattach.h"
+#include "hub/adminharness.h"
 #include "hub/adminupgrade.h"
 #include "hub/adminusb.h"
 #include "hub/attach.h"
@@ -14,6 +15,7 @@
 #include "common/log.h"
 #include "hub/forward.h"
 #include "hub/result.h"
+#include "hub/harness.h"
 #include "hub/secret.h"
 #include "hub/usb.h"
 #include "hub/adminpipe.h"
@@ -58,6 +60,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, 0, 0, client_attach_close },
 	{ ADMIN_REQ_FILE, IPC_ST_OPEN, 1, 1, sizeof(struct admin_file), sizeof(struct admin_file), client_file },
 	{ ADMIN_REQ_UPGRADE, IPC_ST_OPEN, 0, 1, sizeof(struct admin_upgrade_req), sizeof(struct admin_upgrade_req), client_upgrade },
+	{ ADMIN_REQ_HARNESS, IPC_ST_OPEN, 0, 0, sizeof(struct admin_harness_req), sizeof(struct admin_harness_req), client_harness },
 	{ ADMIN_REQ_REVOKE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_revoke },
 };
 

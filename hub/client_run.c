@@ -155,7 +155,14 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 		json_w_int(&w, "memory_mb", start.limits.memory_mb);
 	if (start.limits.pids > 0)
 		json_w_int(&w, "pids", start.limits.pids);
+	if (start.limits.disk_mb > 0)
+		json_w_int(&w, "disk_mb", start.limits.disk_mb);
 	json_w_end_obj(&w);
+	if (start.limits.overflow != WORK_OVERFLOW_DEVICE) {
+		json_w_obj(&w, "labels");
+		json_w_str(&w, WORK_OVERFLOW_LABEL, work_overflow_name(start.limits.overflow));
+		json_w_end_obj(&w);
+	}
 	if (start.limits.timeout_ms > 0)
 		json_w_int(&w, "timeout_minutes", start.limits.timeout_ms / 60000 + 1);
 	if (start.secrets != NULL)

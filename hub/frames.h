@@ -19,7 +19,8 @@ enum frame_type {
 	FRAME_UNKNOWN, FRAME_HELLO, FRAME_HEARTBEAT, FRAME_STARTED, FRAME_STATUS, FRAME_LOG_CHUNK, FRAME_LOG_OPEN, FRAME_BYE,
 	FRAME_STREAM_OPEN, FRAME_STREAM_OPENED, FRAME_DEVICE_OPENED, FRAME_RESULT_CHUNK, FRAME_RESULT, FRAME_UPGRADING, FRAME_UPGRADE_RESULT, FRAME_FILE_DONE,
 	FRAME_ATTACH_CLOSE,
-	FRAME_ERROR, FRAME_REPORT,	/* REPORT: an answer to something we never ask; taken and ignored */
+	FRAME_ERROR, FRAME_INVENTORY, FRAME_HARNESS,
+	FRAME_REPORT,	/* the answer to something a client asked, which is told it as it is; or to what we never ask, taken and ignored */
 };
 
 struct frame {

@@ -32,6 +32,7 @@ static const char help[] =
     "      all tokens, without their secrets; a revoked one is refused, and so is the device it has enrolled.\n"
     "  devices                      all devices\n"
     "  run DEVICE [--workdir DIR] [--env K=V]... [--timeout DURATION] [--memory SIZE] [--cpu MILLIS] [--pids N]\n"
+    "      [--disk-limit SIZE] [--overflow wait|wait-forever|drop]\n"
     "      [--secret NAME=@FILE]... [--secret-file NAME=@FILE]... [--device NAME]... [--detach] [--reconnect DURATION]\n"
     "      [--network none|host|filtered] [--public] [--allow CIDR]... [--deny CIDR]... [--port N]... [--resolver ADDRESS]... [--proxy ADDRESS:PORT]\n"
     "      [--git URL ...] [--image IMAGE ...] -- COMMAND [ARGUMENT ...]\n"
@@ -82,6 +83,9 @@ static const char help[] =
     "      run, link or usbipd. Prints the nodes as the run sees them. Without --for it waits for a start that names it.\n"
     "      --match: only if it is that vendor and product.\n"
     "  usb list                     what is forwarded now\n"
+    "  harness list DEVICE | harness install DEVICE NAME\n"
+    "      programs that hubs ask for by name (claude, codex, ...) and the device has; has it install one by its vendor's own\n"
+    "      installer, which the device must permit (policy.conf, [harnesses] install). All its workloads find it then.\n"
     "  upgrade DEVICE [--to TARGET | --release FILE] [--settle SECONDS] [--no-wait]\n"
     "      has the device upgrade itself, on trial, and waits for what becomes of it. TARGET: latest (default), a version, or\n"
     "      edge:COMMIT, which the device fetches from its own mirror. --release: sends it this release file, or the one in this\n"
@@ -140,7 +144,7 @@ static const struct command {
 	int (*run)(struct cli *cli, int argc, char *argv[]);
 } commands[] = {
 	{ "token", cli_token }, { "devices", cli_devices }, { "run", cli_run }, { "logs", cli_logs }, { "result", cli_result }, { "cp", cli_cp },
-	{ "secret", cli_secret },
+	{ "secret", cli_secret }, { "harness", cli_harness },
 	{ "signal", cli_signal }, { "revoke", cli_revoke }, { "l2", cli_l2 }, { "runs", cli_runs }, { "usb", cli_usb },
 	{ "attach", cli_attach }, { "shell", cli_shell }, { "upgrade", cli_upgrade }, { "services", cli_services }, { "proxy", cli_proxy }, { "ssh-proxy", cli_ssh_proxy }, { "status", cli_status },
 };

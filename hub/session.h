@@ -84,6 +84,8 @@ void session_bye(struct session *s, const char *reason, unsigned returning);
 
 /* hello and heartbeat (session_hello.c, session_beat.c) */
 void session_hello(struct session *s, const struct frame *f);
+/* The device says anew what it can. */
+void session_store_caps(struct session *s, const struct json *caps);
 void session_heartbeat(struct session *s, const struct frame *f);
 
 #endif

@@ -10,6 +10,7 @@
 #include "hub/file.h"
 #include "hub/result.h"
 #include "hub/run.h"
+#include "hub/harness.h"
 #include "hub/secret.h"
 #include "hub/streams.h"
 #include "hub/usb.h"
@@ -111,14 +112,18 @@ take_error(struct session *s, const struct frame *f)
 	free(req);
 }
 
-/* revoked or secret_refreshed, if somebody waits for it. */
+/* revoked, secret_refreshed, inventory or harness_installed, if somebody waits for it. */
 static void
 take_report(struct session *s, const struct frame *f)
 {
 	struct request *req = take_request(s, f->id);
 	char text[256];
 
-	if (req != NULL && req->client != 0) {
+	if (req != NULL && f->type == FRAME_INVENTORY) {
+		harness_inventory(s, f->payload, req->client, req->client_id);
+	} else if (req != NULL && f->type == FRAME_HARNESS) {
+		harness_installed(s, f->payload, req->client, req->client_id);
+	} else if (req != NULL && req->client != 0) {
 		secret_answer(f->payload, text, sizeof(text));
 		client_answer(s->hub, req->client, req->client_id, 0, text);
 	}
@@ -254,6 +259,8 @@ dispatch(struct session *s, const struct frame *f)
 		take_error(s, f);
 		return;
 	case FRAME_REPORT:
+	case FRAME_INVENTORY:
+	case FRAME_HARNESS:
 		take_report(s, f);
 		return;
 	case FRAME_UNKNOWN:

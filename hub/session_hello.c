@@ -83,21 +83,37 @@ copy_json(struct json_w *w, const char *key, const struct json *v)
 }
 
 static void
+store_caps(struct session *s, const char *name, const char *version, const struct json *caps)
+{
+	struct json_w w;
+	size_t len = 0;
+
+	json_w_init(&w, s->hub->scratch, HUB_SCRATCH);
+	if (caps != NULL)
+		len = copy_json(&w, NULL, caps);
+	store_device_hello(s->hub->store, s->device, name, version, len > 0 ? (char *)s->hub->scratch : "{}",
+	    len > 0 ? len : 2, monotime_wall_ns());
+}
+
+void
+session_store_caps(struct session *s, const struct json *caps)
+{
+	struct store_device d;
+
+	if (store_device_get(s->hub->store, s->device, &d) == 0)
+		store_caps(s, d.name, d.version, caps);
+}
+
+static void
 store_hello(struct session *s, const struct frame_hello *hello)
 {
 	char name[DEVICE_NAME_SIZE], version[64];
-	struct json_w w;
-	size_t len = 0;
 
 	text_clean(name, sizeof(name), hello->name);
 	text_clean(version, sizeof(version), hello->agent_version);
 	if (s->name[0] == '\0')
 		memcpy(s->name, name, sizeof(s->name));
-	json_w_init(&w, s->hub->scratch, HUB_SCRATCH);
-	if (hello->capabilities != NULL)
-		len = copy_json(&w, NULL, hello->capabilities);
-	store_device_hello(s->hub->store, s->device, name, version, len > 0 ? (char *)s->hub->scratch : "{}",
-	    len > 0 ? len : 2, monotime_wall_ns());
+	store_caps(s, name, version, hello->capabilities);
 }
 
 static void

@@ -20,6 +20,17 @@
 
 /* ---- pipe to ring ---- */
 
+enum conf_overflow
+output_overflow(const struct workload *wl)
+{
+	switch (wl->rec.h != NULL ? wl->rec.h->overflow : WORK_OVERFLOW_DEVICE) {
+	case WORK_OVERFLOW_WAIT: return CONF_OVERFLOW_WAIT;
+	case WORK_OVERFLOW_WAIT_FOREVER: return CONF_OVERFLOW_WAIT_FOREVER;
+	case WORK_OVERFLOW_DROP: return CONF_OVERFLOW_DROP;
+	default: return wl->w->conf.work_overflow;
+	}
+}
+
 static bool
 may_drop(const struct workload *wl)
 {
@@ -27,7 +38,7 @@ may_drop(const struct workload *wl)
 
 	if (workload_is_own(wl))	/* nobody takes it */
 		return true;
-	switch (w->conf.work_overflow) {
+	switch (output_overflow(wl)) {
 	case CONF_OVERFLOW_DROP:
 		return true;
 	case CONF_OVERFLOW_WAIT:

@@ -3,11 +3,12 @@
  *
  * The first bytes are read at once; after a short read the pipe is left alone for a millisecond, so that a chatty program
  * costs one round a millisecond and not one a line. Of a full ring the oldest bytes go to the spool, if there is one
- * (spill.h); else the pipe is left unread or the oldest bytes are dropped, as [work] overflow says.
+ * (spill.h); else the pipe is left unread or the oldest bytes are dropped, as the start or [work] overflow says.
  */
 #ifndef EDGEWARD_WORKERD_OUTPUT_H
 #define EDGEWARD_WORKERD_OUTPUT_H
 
+#include "common/conf.h"
 #include "workerd/workload.h"
 
 /* Once, before anything else: the time without a session begins now. */
@@ -35,6 +36,9 @@ bool output_again(struct workload *wl);
 void output_send(struct workload *wl);
 void output_send_all(struct workerd *w);
 void output_send_later(struct loop_timer *timer);	/* of w->pump */
+
+/* What [work] overflow is for this one. */
+enum conf_overflow output_overflow(const struct workload *wl);
 
 /* The session with the hub came or went. */
 void output_session(struct workerd *w, bool up);

@@ -70,7 +70,8 @@ struct record_head {
 	uint8_t sentinel[RECORD_SENTINEL];
 	struct record_digest digest[2];
 	/* since the spool; 0 in a record of before, too */
-	uint32_t hole, reserved;	/* enum work_gap_reason of bytes below tail that are nowhere; 0 = memory */
+	uint32_t hole;			/* enum work_gap_reason of bytes below tail that are nowhere; 0 = memory */
+	uint32_t overflow;		/* enum work_overflow; 0 in a record of before, too */
 	uint64_t output_max;		/* bytes of output it may write, 0 = any; zero in a record of before, too */
 	/* stage.c; zero where there is nothing around the workload */
 	uint32_t stage, parts;		/* enum stage; LAUNCH_PART_* of every stage */

@@ -21,7 +21,7 @@ wanted(const struct workload *wl)
 	const struct workerd *w = wl->w;
 
 	return !w->spool.off && wl->rec.h != NULL && !workload_is_own(wl) &&
-	    (!w->session || wl->stalled || w->conf.work_overflow == CONF_OVERFLOW_DROP);
+	    (!w->session || wl->stalled || output_overflow(wl) == CONF_OVERFLOW_DROP);
 }
 
 /* Everything held below this is in the spool. */

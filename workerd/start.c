@@ -270,6 +270,7 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	wl->rec.h->parts = c->parts;
 	wl->rec.h->timeout_s = spec->timeout_s;
 	wl->rec.h->output_max = wl->w->policy.output;
+	wl->rec.h->overflow = spec->overflow;
 	wl->rec.h->accepted_at = monotime_wall_ns();
 	r = life_journal(wl, JOURNAL_STARTED);
 	if (r < 0)

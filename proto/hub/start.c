@@ -6,6 +6,7 @@
 #include "proto/hub/start.h"
 #include "proto/hub/job.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,20 @@ take_devices(const struct json *payload, char dst[DEVICE_LIST_SIZE])
 	return true;
 }
 
+/* The one label that is more than bookkeeping. */
+static bool
+take_overflow(const struct json *spec, struct work_spec *out)
+{
+	const struct json *label = json_get(json_get(spec, "labels"), WORK_OVERFLOW_LABEL);
+	int r;
+
+	if (label == NULL || label->type == JSON_NULL)
+		return true;
+	r = label->type == JSON_STRING && strlen(label->str) == label->len ? work_overflow_parse(label->str) : -EINVAL;
+	out->overflow = r > 0 ? (uint8_t)r : WORK_OVERFLOW_DEVICE;
+	return r > 0;
+}
+
 static bool
 blank(const struct work_str *s)
 {
@@ -165,6 +180,8 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 		return malformed(err, "env must be a list of at most 4096 strings of the form NAME=VALUE");
 	if (!take_numbers(spec, out))
 		return malformed(err, "timeout_minutes or a resource limit is no number this device can use");
+	if (!take_overflow(spec, out))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "the label " WORK_OVERFLOW_LABEL " must be wait, wait-forever or drop");
 	return WORK_OK;
 }
 

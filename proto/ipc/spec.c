@@ -24,7 +24,7 @@ static bool
 spec_ok(const struct work_spec *spec)
 {
 	if (!handle_ok(spec->handle) || spec->argc < 1 || spec->argc > WORK_ARGV_MAX ||
-	    spec->network > WORK_NETWORK_HOST || (spec->network == WORK_NETWORK_FILTERED && spec->net == NULL) ||
+	    spec->network > WORK_NETWORK_HOST || spec->overflow >= WORK_OVERFLOWS || (spec->network == WORK_NETWORK_FILTERED && spec->net == NULL) ||
 	    spec->envc > WORK_ENV_MAX || spec->argv[0].len == 0 || (!spec->env_given && spec->envc != 0))
 		return false;
 	for (uint32_t i = 0; i < spec->argc; i++)
@@ -34,6 +34,23 @@ spec_ok(const struct work_spec *spec)
 		if (!env_ok(&spec->env[i]))
 			return false;
 	return device_list_ok(spec->devices) && (spec->secrets.len == 0 || secrets_ok(spec->secrets.s, spec->secrets.len));
+}
+
+static const char *const overflows[WORK_OVERFLOWS] = { "", "wait", "wait-forever", "drop" };
+
+int
+work_overflow_parse(const char *word)
+{
+	for (int i = WORK_OVERFLOW_WAIT; i < WORK_OVERFLOWS; i++)
+		if (strcmp(word, overflows[i]) == 0)
+			return i;
+	return -EINVAL;
+}
+
+const char *
+work_overflow_name(enum work_overflow overflow)
+{
+	return overflows[overflow];
 }
 
 static void
@@ -73,6 +90,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 	wire_put_bytes(&w, spec->secrets.s, spec->secrets.len);
 	wire_put_str(&w, spec->devices);
 	wire_put_bytes(&w, spec->job.s, spec->job.len);
+	wire_put_u8(&w, spec->overflow);
 	put_net(&w, spec);
 	return wire_w_done(&w, ret_len);
 }
@@ -127,6 +145,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	spec->secrets.s = (const char *)wire_bytes(&r, &spec->secrets.len);
 	wire_str(&r, spec->devices, sizeof(spec->devices));
 	spec->job.s = (const char *)wire_bytes(&r, &spec->job.len);
+	spec->overflow = wire_u8(&r);
 	get_net(&r, spec);
 	if (wire_done(&r) < 0 || given > 1 || !spec_ok(spec))
 		return -EBADMSG;

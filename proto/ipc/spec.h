@@ -28,6 +28,16 @@ enum work_network {
 	WORK_NETWORK_HOST,
 };
 
+/* What happens to output when memory and spool are full: the start's choice, or what [work] overflow of the device says. */
+enum work_overflow {
+	WORK_OVERFLOW_DEVICE,
+	WORK_OVERFLOW_WAIT,		/* as long as a session is up, and for overflow-wait after it */
+	WORK_OVERFLOW_WAIT_FOREVER,
+	WORK_OVERFLOW_DROP,		/* the oldest bytes go at once */
+	WORK_OVERFLOWS
+};
+#define WORK_OVERFLOW_LABEL	"edgeward.overflow"	/* of a start: one of the words of work_overflow_parse() */
+
 struct work_net {
 	struct firewall rules;
 	bool bounded;
@@ -52,9 +62,14 @@ struct work_spec {
 	char devices[DEVICE_LIST_SIZE];	/* ids of forwarded devices it leases; "" = none */
 	struct work_str job;		/* an encoded work_job (job.h), or empty; not for workinit */
 	uint8_t network;		/* enum work_network */
+	uint8_t overflow;		/* enum work_overflow */
 	bool contained;			/* set by workerd alone: its limits and network are the engine's to keep */
 	struct work_net *net;		/* allocated by the caller, valid with WORK_NETWORK_FILTERED; NULL: such a spec is refused */
 };
+
+/* "wait", "wait-forever", "drop"; -EINVAL for anything else. */
+int work_overflow_parse(const char *word);
+const char *work_overflow_name(enum work_overflow overflow);	/* "" of DEVICE */
 
 /* Encodes into buf. Returns 0 and the length, -ENOSPC, or -EINVAL when the spec breaks a limit. */
 int work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *ret_len);

@@ -45,6 +45,46 @@ def output(p, timeout=20):
     return out, err.decode(), p.returncode
 
 
+# ---- harnesses ----
+
+@BOTH
+def test_harnesses_of_a_device(edgehub, edgeward):
+    """The list is asked anew; an installation is told as it went, and what the device can do now is stored."""
+    a = FakeAgent.enroll(edgehub, edgeward=edgeward)
+
+    def answer(want, kind, payload):
+        frame = a.expect(want)
+        a.send(kind, payload, id=frame["id"])
+        return frame["payload"]
+    p = edgehub.popen("-j", "harness", "list", "dev")
+    answer("inventory_req", "inventory", {"capabilities": {"harnesses": ["claude", "x; rm", "codex", 7]}})
+    out, _, code = output(p)
+    assert code == 0 and json.loads(out) == {"connected": True, "harnesses": ["claude", "codex"]}
+
+    p = edgehub.popen("harness", "install", "dev", "gemini")
+    asked = answer("install_harness", "harness_installed", {"installed": True, "harness": "gemini", "path": "/w/\x1b[31mgemini", "version": "1.2"})
+    assert asked == {"harness": "gemini", "reason": "operator"}
+    answer("inventory_req", "inventory", {"capabilities": {"harnesses": ["gemini"], "os": "linux"}})
+    out, err, code = output(p)
+    assert (code, out, err) == (0, b"installed: /w/?[31mgemini, 1.2\n", "")
+    wait_for(lambda: edgehub.json("devices")[0]["capabilities"] == {"harnesses": ["gemini"], "os": "linux"}, 5, "the hub knows")
+
+    p = edgehub.popen("harness", "install", "dev", "codex")
+    answer("install_harness", "harness_installed", {"installed": False, "reason": "no installer\nis known"})
+    out, err, code = output(p)
+    assert (code, out) == (1, b"") and err == "edgehub: not installed: no installer\nis known\n"
+
+    p = edgehub.popen("harness", "install", "dev", "codex")
+    a.expect("install_harness")
+    a.cut()
+    out, err, code = output(p)
+    assert code == 1 and err, "nobody waits for a device that is gone"
+    out, err, code = output(edgehub.popen("harness", "list", "dev"))
+    assert (code, out) == (0, b"gemini\n") and "not connected" in err
+    for bad in (["install", "dev", "../x"], ["install", "dev"], ["list"], ["lits", "dev"], []):
+        assert output(edgehub.popen("harness", *bad))[2] == 2, bad
+
+
 # ---- enrollment and identity ----
 
 def test_one_of_eight_concurrent_redeems_wins(edgehub):

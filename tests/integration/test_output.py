@@ -236,6 +236,33 @@ def test_b37_wait_slows_the_writer_and_loses_nothing(agent, hub, dialect):
     assert run.text == numbered(100000)
 
 
+@pytest.mark.parametrize("device,asked", [("wait", "drop"), ("drop", "wait"), ("drop", "wait-forever")])
+def test_overflow_is_chosen_by_workload(agent, hub, dialect, device, asked):
+    """Two at once, one with the label: that one does as it says, the other as the device is configured; a killed workerd forgets neither."""
+    a = agent(conf={"work": {"overflow": device, "overflow-wait": "600s", "retain": "64K"}})
+    hub.b.ack_logs = False
+    job = py("for i in range(60000): sys.stdout.write(f'line {i:09d} of the numbered output\\n')")
+    runs = {device: hub.start(job), asked: hub.start(job, labels={"edgeward.overflow": asked})}
+    drops, waits = runs["drop"], runs[device if asked == "drop" else asked]
+    wait_for(lambda: not proc.alive(drops.started["pid"]), 30, "the one that drops is through")
+    assert proc.alive(waits.started["pid"])
+    a.kill9("workerd")
+    a.connected()
+    assert proc.alive(waits.started["pid"])
+    hub.b.ack_logs = True
+    for run in (drops, waits):
+        hub.finish(run, 60)
+    assert waits.text == numbered(60000) and not waits.log.gaps
+    assert sum(b - x for x, b, _ in drops.log.gaps) + sum(len(d) for _, d in drops.log.segments) == len(numbered(60000))
+    assert drops.log.gaps
+
+
+def test_an_overflow_nobody_knows_is_refused(agent, hub):
+    agent()
+    run = hub.start("true", refused=True, labels={"edgeward.overflow": "maybe"})
+    assert "edgeward.overflow must be wait, wait-forever or drop" in str(run.refused)
+
+
 def test_wait_gives_way_after_its_time(agent, hub):
     """overflow = wait: after overflow-wait without a session the oldest bytes go, with a gap, and the writer runs on."""
     agent(conf={"work": {"overflow": "wait", "overflow-wait": "1s", "retain": "64K"}})

@@ -11,7 +11,8 @@
 #include "hub/admin.h"
 
 static uint8_t buf[8192];
-static const struct admin_limits limits = { 1500, 500, 64, 20 }, no_limits, bad_limits = { .timeout_ms = -1 };
+static const struct admin_limits limits = { 1500, 500, 64, 20, 7, WORK_OVERFLOW_DROP }, no_limits, bad_limits = { .timeout_ms = -1 },
+	bad_overflow = { .overflow = WORK_OVERFLOWS };
 
 static size_t
 encode(char *const argv[], char *const env[])
@@ -39,6 +40,8 @@ test_start(void **state)
 	assert_int_equal(s.limits.cpu_millis, 500);
 	assert_int_equal(s.limits.memory_mb, 64);
 	assert_int_equal(s.limits.pids, 20);
+	assert_int_equal(s.limits.disk_mb, 7);
+	assert_int_equal(s.limits.overflow, WORK_OVERFLOW_DROP);
 	assert_true(s.env_given);
 	assert_int_equal(s.argc, 3);
 	assert_int_equal(s.envc, 2);
@@ -126,6 +129,8 @@ test_start_refused(void **state)
 	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "bad handle", "d", "", &no_limits, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
 	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", &bad_limits, NULL, 0, good, NULL), 0);
+	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
+	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "", &bad_overflow, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);
 	assert_int_equal(admin_start_encode(buf, sizeof(buf), &len, "h", "d", "\xc3", &no_limits, NULL, 0, good, NULL), 0);
 	assert_int_equal(admin_start_decode(&s, buf, len, &why), -EBADMSG);

@@ -27,8 +27,10 @@ round_trip(void **state)
 	struct work_spec s = sample(), d = { .argv = argv2, .env = env2 };
 	size_t len;
 
+	s.overflow = WORK_OVERFLOW_DROP;
 	assert_int_equal(work_spec_encode(&s, buf, sizeof(buf), &len), 0);
 	assert_int_equal(work_spec_decode(&d, buf, len), 0);
+	assert_int_equal(d.overflow, WORK_OVERFLOW_DROP);
 	assert_string_equal(d.handle, s.handle);
 	assert_string_equal(d.work_dir, s.work_dir);
 	assert_int_equal(d.timeout_s, 60);
@@ -58,6 +60,7 @@ refuses(void **state)
 	REFUSED(env[0] = ((struct work_str){ "x", 1 }));
 	REFUSED(s.env_given = false);
 	REFUSED(s.argc = WORK_ARGV_MAX + 1);
+	REFUSED(s.overflow = WORK_OVERFLOWS);
 	s = sample();
 	assert_int_equal(work_spec_encode(&s, buf, 20, &len), -ENOSPC);
 }

@@ -1,7 +1,7 @@
 # fish completion for edgehub(8)
 
 function __edgehub_first
-	not __fish_seen_subcommand_from serve token devices run runs logs secret cp result signal attach shell usb l2 services proxy ssh-proxy upgrade revoke status
+	not __fish_seen_subcommand_from serve token devices run runs logs secret harness cp result signal attach shell usb l2 services proxy ssh-proxy upgrade revoke status
 end
 
 function __edgehub_devices
@@ -19,6 +19,10 @@ complete -c edgehub -n __edgehub_first -a run -d 'run a program on a device'
 complete -c edgehub -n __edgehub_first -a runs -d 'what ran'
 complete -c edgehub -n __edgehub_first -a logs -d 'stored output of a run'
 complete -c edgehub -n __edgehub_first -a secret -d 'take secrets of a run back, or renew them'
+complete -c edgehub -n __edgehub_first -a harness -d 'programs hubs ask for by name'
+complete -c edgehub -n '__fish_seen_subcommand_from harness' -a 'list install (__edgehub_devices)'
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l disk-limit -x
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l overflow -x -a 'wait wait-forever drop'
 complete -c edgehub -n __edgehub_first -a cp -d 'a file of a run, from its device or to it'
 complete -c edgehub -n '__fish_seen_subcommand_from cp' -l no-wait -d 'do not wait for a device that is away'
 complete -c edgehub -n __edgehub_first -a result -d 'what a run brought back'
