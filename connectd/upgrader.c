@@ -60,6 +60,18 @@ upgrader_begin_part(struct upgrader *u)
 	return u->check == NULL ? -ENOMEM : relcheck_init(u->check, u->p.keys);
 }
 
+/* ---- the job ---- */
+
+static int
+save(struct upgrader *u)
+{
+	int r = upjob_save(u->p.statedir, &u->job);
+
+	if (r < 0)
+		log_error("upgrade: the state of it cannot be stored: %s", strerror(-r));
+	return r;
+}
+
 void
 upgrader_init(struct upgrader *u, const struct upgrader_params *params)
 {
@@ -76,6 +88,10 @@ upgrader_init(struct upgrader *u, const struct upgrader_params *params)
 			log_warn("upgrade: the state directory cannot be written");
 	}
 	u->queued_at = monotime_now();
+	if (u->job.phase == UPJOB_FETCH) {	/* whatever ended us during an attempt may do so each time */
+		u->job.tries++;
+		(void)save(u);
+	}
 	if (u->job.phase == UPJOB_FETCH || u->job.phase == UPJOB_QUEUED)
 		loop_timer_set_ms(params->loop, &u->timer, LOOK_MS);
 }
@@ -85,18 +101,6 @@ upgrader_done(struct upgrader *u)
 {
 	loop_timer_del(u->p.loop, &u->timer);
 	upgrader_drop_part(u);
-}
-
-/* ---- the job ---- */
-
-static int
-save(struct upgrader *u)
-{
-	int r = upjob_save(u->p.statedir, &u->job);
-
-	if (r < 0)
-		log_error("upgrade: the state of it cannot be stored: %s", strerror(-r));
-	return r;
 }
 
 void
@@ -181,9 +185,10 @@ upgrader_again(struct upgrader *u, const char *code, const char *detail, int64_t
 {
 	int64_t wait = u->p.conf->upgrade_wait_min;
 
-	if (u->got > 0)
+	if (u->check != NULL && u->check->at >= u->reached + UPGRADER_PROGRESS) {
+		u->reached = u->check->at;
 		u->job.tries = 0;
-	u->got = 0;
+	}
 	if (++u->job.tries >= UPGRADER_TRIES) {
 		upgrader_fail(u, code, detail);
 		return;
@@ -221,7 +226,10 @@ timer_due(struct loop_timer *timer)
 
 	switch (u->job.phase) {
 	case UPJOB_FETCH:
-		upgrader_attempt(u);
+		if (u->job.tries >= UPGRADER_TRIES)
+			upgrader_fail(u, "interrupted", "each try to fetch it was interrupted");
+		else
+			upgrader_attempt(u);
 		break;
 	case UPJOB_QUEUED:
 		look_if_taken(u);
@@ -308,7 +316,7 @@ upgrader_begin(struct upgrader *u, const char *id, const struct uptarget *target
 		return r;
 	u->job = job;
 	u->damaged = 0;
-	u->got = 0;
+	u->reached = 0;
 	if (u->staged) {
 		queue(u, &u->manifest);
 		return 0;

@@ -18,7 +18,8 @@
 #include "connectd/upjob.h"
 #include "connectd/upstage.h"
 
-#define UPGRADER_TRIES	10u		/* attempts to fetch without a byte of progress */
+#define UPGRADER_TRIES	10u		/* attempts to fetch without progress; a restart of connectd during one is one */
+#define UPGRADER_PROGRESS	16384u	/* bytes beyond what any attempt of this request had: fewer, or the same again, would have no end */
 
 /* upfetch.h, or a test's. */
 struct upgrader_net {
@@ -54,7 +55,7 @@ struct upgrader {
 	enum upgrader_source source;	/* what writes the part */
 	struct upfetch *fetch;
 	char etag[HTTPGET_ETAG_SIZE];
-	uint64_t got;			/* progress of this attempt */
+	uint64_t reached;		/* the byte up to which attempts have counted as progress */
 	unsigned damaged;		/* times that all of it came and was wrong */
 	struct loop_timer timer;	/* next attempt; is the request taken; the staged release is forgotten */
 	monotime_t queued_at;

@@ -96,11 +96,7 @@ on_head(const struct httpget *g, void *ctx)
 static int
 on_body(const uint8_t *data, size_t len, void *ctx)
 {
-	struct upgrader *u = ctx;
-	int r = upgrader_bytes(u, data, len);
-
-	u->got += r == 0 ? len : 0;
-	return r;
+	return upgrader_bytes(ctx, data, len);
 }
 
 static bool
@@ -119,7 +115,7 @@ refused_inside(struct upgrader *u)
 		upgrader_again(u, "mirror-changed", "the file at the mirror has changed", -1);
 	else if (strcmp(u->check->why.code, "bad-file") == 0 && u->damaged == 0) {
 		u->damaged++;
-		u->got = 0;
+		u->reached = u->check->at;	/* no progress */
 		upgrader_again(u, u->check->why.code, u->check->why.detail, -1);
 		if (u->job.phase == UPJOB_FETCH)
 			upgrader_drop_part(u);

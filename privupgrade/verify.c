@@ -29,7 +29,7 @@ verify_conf(struct updater *u, struct upgrade_conf *ret_conf)
 	size_t len;
 	int r = fd_read_own_file(AT_FDCWD, u->conf_path, 1024, &data, &len);
 
-	*ret_conf = (struct upgrade_conf){ .channel = "stable", .settle = 60, .settle_max = UPGRADE_SETTLE_MAX, .settle_min = UPGRADE_SETTLE_MIN };
+	*ret_conf = (struct upgrade_conf){ .channel = "stable", .settle = 90, .settle_max = UPGRADE_SETTLE_MAX, .settle_min = UPGRADE_SETTLE_MIN };
 	if (r == 0 && upgrade_conf_parse(data, len, ret_conf) < 0)
 		return refuse(&u->why, "bad-conf", "%s cannot be understood, see privupgrade(8)", u->conf_path);
 	return r == 0 || r == -ENOENT ? 0 : refuse(&u->why, "bad-conf", "%s must be a file that root alone can write", u->conf_path);

@@ -20,6 +20,7 @@ import pytest
 
 from lib import jsonschema
 from lib.agent import BUILD, REPO, is_root
+from lib.clockshim import Clock
 from lib.release import ARCH, EDGECTL, ENV, PRIVUPGRADE, PROGRAMS, Release, Rig, make_key
 
 pytestmark = [pytest.mark.skipif(not is_root(), reason="skipped: needs root"),
@@ -294,6 +295,18 @@ def refused(rig, release, code, **kw):
 ])
 def test_b95_metadata(rig, kw, code):
     refused(rig, Release(rig, **kw), code)
+
+
+def test_b95_clock_in_1970(rig):
+    """A clock that was lost neither makes an expired release good nor keeps a good one away: it is at least the time of the build."""
+    clock = Clock(rig.where)
+    clock.set(-time.time())
+    env = {**ENV, **clock.env, "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0"}
+    for release, expect in ((Release(rig, expires="2001-01-01"), ("refused", "expired")), (Release(rig), ("done", "ok"))):
+        rig.queue(release)
+        subprocess.run(rig.args(), env=env, check=True, capture_output=True, timeout=60)
+        assert rig.last() == expect
+    assert int(rig.history()[-1]["time"]) < 86400      # told with the clock there was
 
 
 @pytest.mark.parametrize("sequence, code", [("1", "already-current"), ("0", "bad-manifest"), ("-1", "bad-manifest"), ("02", "bad-manifest"),

@@ -378,6 +378,37 @@ def test_b90_tries_are_bounded(device, hub, mirror):
     works(hub)
 
 
+@pytest.mark.parametrize("how", ["no ranges", "another file each time", "a few bytes each time"])
+def test_b90_a_mirror_that_always_cuts(device, hub, mirror, how):
+    """Half of it comes each time and counts for nothing, as it is fetched from the beginning; or so little that it would take for ever."""
+    d = device(conf={"wait-min": "10ms", "wait-max": "20ms"})
+    mirror.files[where()] = data = d.release(size=50000)
+    mirror.ranges, mirror.cut_at = how == "a few bytes each time", [len(data) // 2 if how != "a few bytes each time" else 40] * 10000
+    if how == "another file each time":
+        mirror.ranges, other = True, [data, d.release(sequence=3, size=50001)]
+        mirror.before = lambda: mirror.files.update({where(): other[len(mirror.requests) % 2]})
+    accepted(ask(hub))
+    wait_for(lambda: len(mirror.requests) > 40 or any(f["type"] == "upgrade_result" for s in hub.sessions for _, f in s.frames), 60, "an end")
+    reason = results(hub)[0]["payload"]["reason"]
+    assert reason.startswith("mirror-c") and len(mirror.requests) <= 21, (reason, len(mirror.requests))     # half of it is progress once
+    works(hub)
+
+
+def test_b90_a_restart_during_each_download_is_bounded(device, hub, mirror):
+    """connectd is ended while it fetches, each time again: that, too, is a try."""
+    d = device(conf={"wait-min": "10ms", "wait-max": "20ms", "rate": "50K"})
+    mirror.files[where()] = d.release(size=50000)
+    accepted(ask(hub))
+    for n in range(15):
+        wait_for(lambda n=n: len(mirror.requests) > n or "upgrade-job" not in d.names(), 30, "a download")
+        if len(mirror.requests) <= n:
+            break
+        wait_for(lambda: os.path.exists(os.path.join(d.box, "upgrade-download")) or "upgrade-job" not in d.names(), 20, "it has begun")
+        d.a.restarted("connectd", d.a.kill9("connectd"))
+    assert results(hub)[0]["payload"]["reason"].startswith("interrupted: ") and len(mirror.requests) <= 10, len(mirror.requests)
+    works(hub)
+
+
 def test_b90_no_room_is_seen_before_it_is_fetched(device, hub, mirror):
     """The manifest says how much is needed; what must stay free counts. Nothing of the programs is stored, and the next one is taken."""
     d = device(start=False, conf={"rate": "100K"})

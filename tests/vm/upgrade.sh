@@ -155,6 +155,19 @@ ok "other state: a directory has the id it had" is "$(edgehub run vm --workdir w
 ok "other state: the numbers of before" is "$(schemas)" "1 1"
 ok "other state: what it had written is kept, nothing was damaged" bash -c 'cd /var/lib/edgeward/workerd && [ -e journal.schema-2 ] && [ -e owners.schema-2 ] && ! ls ./*.bad*'
 
+# One that answers and that the hub takes, but that does not feed its watchdog: the service manager ends it, and that counts.
+mkdir -p /run/systemd/system/edgeward-connectd.service.d
+printf '[Service]\nWatchdogSec=%ss\n' $((10 * SLOW)) >/run/systemd/system/edgeward-connectd.service.d/watchdog.conf
+systemctl daemon-reload
+systemctl restart edgeward-connectd
+until_ok 15 status_is 0
+edgectl upgrade /releases/unfed.release --settle $((25 * SLOW)) >/tmp/unfed.out 2>&1
+ok "one that does not feed its watchdog: exit code 1" is $? 1
+rm /run/systemd/system/edgeward-connectd.service.d/watchdog.conf
+systemctl daemon-reload
+systemctl restart edgeward-connectd
+all_is_well "one that does not feed its watchdog" 1.5.0 "rolled-back crashed"
+
 # What edgeward-net can file: taken, refused, and the path unit goes on. A link that leads nowhere counts, too.
 mkdir -p /var/lib/edgeward/connectd/tree/a/b && chown -R edgeward-net:edgeward-net /var/lib/edgeward/connectd/tree
 for what in 'ln -s /etc/shadow' 'ln -s /nowhere' 'mv /var/lib/edgeward/connectd/tree'; do

@@ -15,6 +15,7 @@ class Mirror:
         self.answers = []           # whole answers instead, in turn; bytes, or a callable that gets the socket
         self.rate = 0               # bytes a second, 0 = no limit
         self.change = None          # body -> body, the head stays
+        self.before = None          # called before each answer
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(leaf.cert_file, leaf.key_file)
         self.sock = socket.create_server(("127.0.0.1", port), backlog=64)
@@ -55,6 +56,8 @@ class Mirror:
             lines = head.decode("latin-1").split("\r\n")
             headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines[1:] if ": " in line)}
             self.requests.append((lines[0].split(" ")[1], headers))
+            if self.before:
+                self.before()
             self._answer(s, lines[0].split(" ")[1], headers)
         except OSError:
             pass
