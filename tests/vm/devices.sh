@@ -30,6 +30,9 @@ lends() { edgectl -j devices | grep -q '"usb": *true'; }
 ok "devices can be lent" until_ok 20 lends
 grants() { tr '\0' ' ' <"/proc/$(main_pid privhelper)/cmdline" | grep -q -- "-P $(tr '\n' ' ' </etc/edgeward/pool | sed 's/ $//')"; }
 ok "privhelper knows the ids" until_ok 30 grants
+pid=$(main_pid privhelper)
+systemctl start edgeward-account; sleep 2
+ok "a request that changes no id leaves it alone" is "$(main_pid privhelper)" "$pid"
 ok "and can make nodes" is "$(field "$(main_pid privhelper)" CapPrm)" 0000000008001001
 ok "the hub hears of it" until_ok 20 bash -c 'edgehub -j devices | grep -q "\"usb_ports_free\""'
 
