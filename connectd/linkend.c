@@ -91,6 +91,8 @@ static void
 judge_enrollment(struct link *link, const struct hubconn_end *end)
 {
 	char text[sizeof(link->cause) + sizeof(link->detail) + 2], before[sizeof(link->cause)];
+	const char *remedy = link->replacing ? "get a new one at the hub, then edgectl enroll --replace --token-file FILE; until then the "
+	    "identity that this device has stays in use" : "get a new one at the hub, then edgectl enroll --token-file FILE";
 
 	if (!link->enrolling)
 		return;
@@ -99,14 +101,14 @@ judge_enrollment(struct link *link, const struct hubconn_end *end)
 		/* A credential that exists goes on being used, and a token file may get a new token: do not stop. */
 		link_token_spent(link);
 		link->stopped = false;
-		link_set_cause(link, "token-spent", "the hub took the token but no welcome came (%s); get a new one at the "
-		    "hub, then edgectl enroll --token-file FILE", before);
+		link_set_cause(link, "token-spent", "the hub took the token but no welcome came (%s); %s", before, remedy);
 	} else if (!link->upgraded && end != NULL && end->http_status == 401) {
-		link_set_cause(link, "token-refused", "the hub does not accept the token: it is unknown, expired or used; "
-		    "get a new one at the hub, then edgectl enroll --token-file FILE");
+		link_set_cause(link, "token-refused", "the hub does not accept the token: it is unknown, expired or used; %s", remedy);
 	}
 	if (!link->asked)
 		return;
+	/* A device that was connected shall not stay away because of somebody's wrong token. */
+	link->wake_again = link->wake_again || link->replacing;
 	snprintf(text, sizeof(text), "%s: %s", link->cause, link->detail);
 	link_enroll_over(link, -1, text);
 }

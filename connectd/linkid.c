@@ -220,7 +220,8 @@ link_enroll(struct link *link, const struct enroll *enroll, bool replace, char e
 		return -EEXIST;
 	}
 	if (enroll->server[0] != '\0' && url[0] != '\0' && strcmp(url, enroll->server) != 0) {
-		snprintf(err, ENROLL_ERR, "edgeward.conf names another hub; change [hub] url there first");
+		snprintf(err, ENROLL_ERR, "the bundle (%.55s) names another hub than edgeward.conf (%.55s): change [hub] url there first",
+		    enroll->server, url);
 		return -EINVAL;
 	}
 	if (enroll->server[0] == '\0' && url[0] == '\0') {

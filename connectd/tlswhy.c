@@ -58,7 +58,7 @@ tls_why(const struct transport *t, int err, const struct url *url, int64_t floor
 		why_date("tls-not-yet-valid", "is not yet valid", floor_ns, end);
 	else if (verify != X509_V_OK)
 		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-untrusted",
-		    "the hub's certificate is not trusted (%.80s): a private CA goes into [hub] ca-file",
+		    "the hub's certificate is not trusted (%.80s): a private CA goes into [hub] ca-file, and it must be that of this hub",
 		    X509_verify_cert_error_string(verify));
 	else if (err == -EPROTO)
 		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls", "the TLS handshake failed: %.120s",
