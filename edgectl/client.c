@@ -357,7 +357,7 @@ client_error_text(const struct client *c, char *buf, size_t size)
 	else if (strcmp(code, "denied") == 0)
 		denied_text(c, buf, size);
 	else if (strcmp(code, "timeout") == 0)
-		snprintf(buf, size, "does not answer: see %s", where_to_look(c));
+		snprintf(buf, size, "does not answer: see edgectl doctor and %s", where_to_look(c));
 	else if (strcmp(code, "version") == 0)
 		snprintf(buf, size, "speaks another protocol than this edgectl %s: restart edgeward-%s.service", EDGEWARD_VERSION,
 		    c->name);

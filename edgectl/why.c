@@ -46,10 +46,23 @@ is_closed(const char *path, char err[CONF_ERR_SIZE])
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || (st.st_mode & S_IROTH) != 0 || st.st_uid != 0)
+	if (stat(path, &st) < 0 || (st.st_mode & S_IROTH) != 0 || st.st_uid != 0 || ((st.st_mode & S_IRGRP) != 0 && st.st_gid != 0))
 		return false;
 	snprintf(err, CONF_ERR_SIZE, "%.200s has mode %03o and the daemons may not read it: chmod 644", path, st.st_mode & 0777u);
 	return true;
+}
+
+/* What connectd alone reads. Whether there is a certificate in it edgectl does not judge; doctor does. */
+static bool
+ca_is_missing(const char *path, char err[CONF_ERR_SIZE])
+{
+	if (path[0] == '\0' || !may_look(path) || (access(path, F_OK) < 0 && errno == EACCES))
+		return false;
+	if (access(path, F_OK) < 0) {
+		snprintf(err, CONF_ERR_SIZE, "[hub] ca-file %.200s: %s", path, strerror(errno));
+		return true;
+	}
+	return is_closed(path, err);
 }
 
 void
@@ -67,6 +80,7 @@ client_find_why(struct client *c)
 	if (r < 0 || !may_look(conf_path))
 		return;
 	/* A policy that cannot be used ends no daemon: each says so itself. */
-	if (is_closed(conf_path, err) || conf_load(&conf, conf_path, err) < 0)
-		snprintf(c->why, sizeof(c->why), "cannot start: %.300s (%s -n -c %.80s tells the same)", err, c->name, conf_path);
+	if (is_closed(conf_path, err) || conf_load(&conf, conf_path, err) < 0 ||
+	    (strcmp(c->name, "connectd") == 0 && ca_is_missing(conf.hub_ca_file, err)))
+		snprintf(c->why, sizeof(c->why), "cannot start: %.300s; it starts by itself when that is put right (edgectl doctor)", err);
 }

@@ -1,4 +1,5 @@
 /* Whether workloads can have cgroups of their own, with limits: the launcher's place in the tree and the controllers there. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,8 @@ look_at_launcher(struct doctor *d, const char *mount)
 	char *leaf;
 
 	if (!d->view.work_up || !d->view.work.launcher_up) {
-		check_skip(d, "controllers", "the launcher is not up; its cgroup is where they count");
+		check_skip(d, "controllers", d->view.workerd.error == -EACCES ? "where the launcher is may not be asked by this user" :
+		    "the launcher is not up; its cgroup is where they count");
 		return;
 	}
 	if (!place_of(d, d->view.work.launcher_pid, place, sizeof(place))) {

@@ -45,7 +45,7 @@ look_credential(struct doctor *d, const char *path)
 static bool
 about_identity(const char *cause)
 {
-	static const char *const starts[] = { "http-401", "http-403", "token-", "unenrolled", "credential-", "closed", "revoked" };
+	static const char *const starts[] = { "http-401", "http-403", "token-", "unenrolled", "credential-", "closed", "revoked", "unauthorized" };
 
 	for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++)
 		if (strncmp(cause, starts[i], strlen(starts[i])) == 0)
@@ -65,7 +65,7 @@ look_authentication(struct doctor *d)
 		check_skip(d, name, "connectd does not answer; an authenticated attempt is its alone");
 	else if (s->link == CTL_LINK_CONNECTED)
 		check_ok(d, name, "the hub knows this device as %.60s", s->agent_id);
-	else if (about_identity(s->cause))
+	else if (about_identity(s->cause) || (s->link == CTL_LINK_STOPPED && strcmp(s->cause, "hub-bye") == 0))
 		check_bad(d, name, CHECK_FAIL, s->cause, "edgectl status; edgectl enroll --token-file FILE --replace", "%.250s",
 		    s->detail);
 	else
@@ -127,7 +127,8 @@ step_processes(struct doctor *d)
 		check_bad(d, "introduction", CHECK_FAIL, "not-introduced", d->systemd ? "systemctl restart edgeward-privhelper" : NULL,
 		    "connectd and workerd have not been introduced to each other");
 	else
-		check_skip(d, "introduction", "connectd or workerd does not answer");
+		check_skip(d, "introduction", v->connectd.error == -EACCES || v->workerd.error == -EACCES ?
+		    "connectd and workerd may not be asked by this user" : "connectd or workerd does not answer");
 	if (v->work_up && v->work.cause[0] != '\0')
 		check_bad(d, "work", CHECK_WARN, v->work.cause, "edgectl status", "%.250s", v->work.detail);
 }

@@ -71,6 +71,8 @@ step_route(struct doctor *d)
 		check_ok(d, "route", "a default route for %s", v4 && v6 ? "IPv4 and IPv6" : v4 ? "IPv4" : "IPv6");
 	else if (d->net.stage > NETPROBE_CONNECT)
 		check_ok(d, "route", "no default route, and none was needed");
+	else if (d->net.stage < NETPROBE_DNS)
+		check_skip(d, "route", "the hub's address is not known: see check hub");
 	else
 		check_bad(d, "route", CHECK_FAIL, "no-route", "ip route", "no default route: is the network up, the cable in?");
 }
@@ -84,7 +86,7 @@ static const struct {
 	{ "refused", "curl -v https://HOST/" },
 	{ "proxy-auth", "correct user and password in [hub] proxy or https_proxy" },
 	{ "proxy", "check [hub] proxy, https_proxy and the proxy's own log" },
-	{ "tls-untrusted", "openssl s_client -connect HOST -showcerts </dev/null; a private CA goes into [hub] ca-file" },
+	{ "tls-untrusted", "openssl s_client -connect HOST -showcerts </dev/null; compare with [hub] ca-file (edgehub: ca.pem)" },
 	{ "tls-name", "use the name of the certificate in [hub] url" },
 	{ "tls-expired", "date; renew the hub's certificate" },
 	{ "tls-not-yet-valid", "date; timedatectl set-ntp true" },

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ doctor_program(const char *name, char *path, size_t size)
 {
 	/* Installed, then as a build directory has them. */
 	static const char *const places[] = { "../lib/edgeward", "../connectd", "../workerd", "../workerd/launcher", "." };
-	char self[PATH_MAX];
+	char self[PATH_MAX], found[PATH_MAX], plain[PATH_MAX];	/* plain: without .. for who reads it */
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;
 	struct stat st;
@@ -54,9 +55,9 @@ doctor_program(const char *name, char *path, size_t size)
 		return false;
 	*slash = '\0';
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-		if (snprintf(path, size, "%s/%s/%s", self, places[i], name) < (int)size && stat(path, &st) == 0 &&
-		    S_ISREG(st.st_mode) && access(path, X_OK) == 0)
-			return true;
+		if (snprintf(found, sizeof(found), "%s/%s/%s", self, places[i], name) < (int)sizeof(found) && stat(found, &st) == 0 &&
+		    S_ISREG(st.st_mode) && access(found, X_OK) == 0)
+			return realpath(found, plain) != NULL && snprintf(path, size, "%s", plain) < (int)size;
 	return false;
 }
 

@@ -132,8 +132,8 @@ report_end(struct report *r)
 			json_uint(r->g, states[i].name, r->count[i]);
 		json_end(r->g);
 	} else {
-		printf("%u ok, %u to look at, %u failed, %u skipped\n", r->count[CHECK_OK], r->count[CHECK_WARN],
-		    r->count[CHECK_FAIL], r->count[CHECK_SKIPPED]);
+		printf("%u ok, %u to look at, %u failed, %u skipped%s\n", r->count[CHECK_OK], r->count[CHECK_WARN],
+		    r->count[CHECK_FAIL], r->count[CHECK_SKIPPED], geteuid() != 0 ? " (root may see more)" : "");
 	}
 	return worst == CHECK_FAIL ? EXIT_FAILED : worst == CHECK_WARN ? EXIT_DEGRADED : EXIT_OK;
 }

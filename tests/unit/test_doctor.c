@@ -128,6 +128,10 @@ test_routes(void **state)
 {
 	(void)state;
 	step_route(&d);
+	says("route", CHECK_SKIPPED, "");	/* whether one is needed depends on where the hub is */
+	nseen = 0;
+	d.net.stage = NETPROBE_DNS;
+	step_route(&d);
 	says("route", CHECK_FAIL, "no-route");
 	nseen = 0;
 	put("/proc/net/route", "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
