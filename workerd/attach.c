@@ -149,6 +149,7 @@ attach_over(struct attach *a, int32_t exit_code, const char *reason)
 {
 	if (a->state == ATTACH_ENDED)
 		return;
+	attach_drain(a);	/* what it still wrote is counted in what settle() tells */
 	settle(a, exit_code, reason);
 	attach_pump(a);
 }

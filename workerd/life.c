@@ -149,6 +149,11 @@ life_failed_text(const struct launch_report *rep, char *buf, size_t size)
 		"filtered network: the check that it holds", "placing the secret files" };
 	uint32_t n = rep->failed.stage;
 
+	if (n == INIT_STAGE_EXEC && rep->failed.error == ENOENT) {	/* by the shell's word or a typing error, mostly */
+		snprintf(buf, size, "running the program: No such file or directory: it is not installed, or not where a workload sees it; "
+		    "a line for a shell needs sh -c '...'");
+		return;
+	}
 	snprintf(buf, size, "%s: %s", n > 0 && n < sizeof(stages) / sizeof(stages[0]) ? stages[n] : "starting",
 	    strerror(rep->failed.error));
 }
