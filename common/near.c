@@ -138,3 +138,23 @@ near_drop_dashes(int *argc, char ***argv)
 	(*argc)--;
 	(*argv)++;
 }
+
+bool
+near_take_json(int *argc, char **argv)
+{
+	bool found = false;
+	int n = 1, i;
+
+	for (i = 1; i < *argc && strcmp(argv[i], "--") != 0; i++) {
+		if (strcmp(argv[i], "-j") == 0 || strcmp(argv[i], "--json") == 0)
+			found = true;
+		else
+			argv[n++] = argv[i];
+	}
+	while (i < *argc)
+		argv[n++] = argv[i++];
+	if (n < *argc)
+		argv[n] = NULL;
+	*argc = n;
+	return found;
+}

@@ -25,6 +25,9 @@ bool near_usage(const char *usage, int argc, char *const *argv, char ret_typed[N
  */
 const char *near_operand(const char *usage, int argc, char *const *argv);
 
+/* Takes -j and --json from among what follows the name of a command, as far as "--", where people like to write it. Was there one? */
+bool near_take_json(int *argc, char **argv);
+
 /* Takes "--" from behind the name of a command that has no options: what follows are operands. */
 void near_drop_dashes(int *argc, char ***argv);
 

@@ -113,7 +113,7 @@ print_usage(FILE *f)
 	fprintf(f, "usage: edgectl [-hjV] [-r RUNDIR] [--watch[=SECONDS]] COMMAND ...\n");
 	for (size_t i = 0; i < NCOMMANDS; i++)
 		fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
-	fprintf(f, "  -j         print JSON;  -r RUNDIR  where the sockets are, default /run/edgeward (run-foreground: DIR/run)\n"
+	fprintf(f, "  -j         print JSON, also behind the command;  -r RUNDIR  where the sockets are, default /run/edgeward (run-foreground: DIR/run)\n"
 	    "  --watch[=SECONDS]  status, workloads, devices, policy, metrics, audit, doctor: again and again, every 2 s unless told otherwise\n"
 	    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 status: not all is well, 4 nobody answers, 5 not permitted (be root, or\n"
 	    "in the group that the message names).\n");
@@ -228,6 +228,8 @@ main(int argc, char **argv)
 		return cmd_help(&ctl, 2, (char *[]){ "help", argv[optind], NULL });
 	argc -= optind;
 	argv += optind;
+	if (c->run != cmd_attach && near_take_json(&argc, argv))	/* what attach runs has options of its own */
+		ctl.json = true;
 	if (may_watch(c) && argc > 1 && strncmp(argv[argc - 1], "--watch", 7) == 0) {	/* also behind the command */
 		if (watch_seconds(argv[argc - 1][7] == '=' ? argv[argc - 1] + 8 : NULL, &watch) < 0)
 			return EXIT_USAGE;

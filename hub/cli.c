@@ -188,9 +188,9 @@ int
 cli_say_unreachable(const struct cli *cli, int err)
 {
 	if (err == -EACCES || err == -EPERM)
-		return cli_fail(CLI_DENIED, "%s: permission denied; the socket belongs to the user edgehub runs as", cli->sock);
+		return cli_fail(CLI_DENIED, "%s: permission denied: be root (sudo edgehub ...), or the user that the hub runs as", cli->sock);
 	if (err == -ENOENT || err == -ECONNREFUSED)
-		return cli_fail(CLI_NOBODY, "%s: nobody answers; is `edgehub serve` running?", cli->sock);
+		return cli_fail(CLI_NOBODY, "%s: nobody answers; is the hub running (systemctl status edgehub, or edgehub serve)?", cli->sock);
 	if (err == -EPROTO)
 		return cli_fail(CLI_FAILED, "%s: the hub is of another version than this program", cli->sock);
 	return cli_fail(CLI_NOBODY, "%s: %s", cli->sock, strerror(-err));

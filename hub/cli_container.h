@@ -11,7 +11,6 @@ enum { CONTAINER_IMAGE = 280, CONTAINER_ENGINE, CONTAINER_RUNTIME, CONTAINER_NET
 #define CONTAINER_OPTIONS \
 	{ "image", required_argument, NULL, CONTAINER_IMAGE }, { "engine", required_argument, NULL, CONTAINER_ENGINE }, \
 	{ "runtime", required_argument, NULL, CONTAINER_RUNTIME }, { "container-network", required_argument, NULL, CONTAINER_NETWORK }
-#define CONTAINER_USAGE "[--image IMAGE [--engine docker|podman] [--runtime NAME] [--container-network none|bridge|NAME]] "
 
 struct container_options {
 	const char *image, *engine, *runtime, *network;

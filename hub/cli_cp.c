@@ -25,6 +25,7 @@
 #define PROGRESS_MS	200
 #define AGAIN_S		1
 #define PART		".edgeward-part"
+#define CODE		"protocol: "	/* of every error that has no code of its own */
 
 enum { DONE, AGAIN = -1 };	/* of an attempt; above: an exit code */
 
@@ -231,7 +232,7 @@ get(void)
 	if (r < 0)
 		return cli_fail(CLI_FAILED, "%s: %s", self.part, strerror(-r));
 	r = ask(&item, &sock);
-	if (r == CLI_FAILED && strncmp(self.why, "protocol: offset:", 17) == 0) {	/* it was another file */
+	if (r == CLI_FAILED && strncmp(self.why, CODE "offset:", strlen(CODE) + 7) == 0) {	/* it was another file */
 		unlink(self.part);
 		return AGAIN;
 	}
@@ -341,7 +342,7 @@ cli_cp(struct cli *cli, int argc, char *argv[])
 	self.req.put = !from;
 	self.local = self.shown = argv[optind + from];
 	if (!admin_file_ok(&self.req))
-		return cli_fail(CLI_USAGE, "%s: must lead to a file beneath the work directory: no empty step, . or ..", self.req.path);
+		return cli_fail(CLI_USAGE, "DEVICE:HANDLE/PATH: %s must lead to a file beneath the work directory: no empty step, . or ..", self.req.path[0] != '\0' ? self.req.path : "PATH");
 	if (self.req.put == 0 && !name_local(self.local))
 		return cli_fail(CLI_USAGE, "%s: the name is too long", self.local);
 	self.cli = cli;
@@ -358,6 +359,6 @@ cli_cp(struct cli *cli, int argc, char *argv[])
 	} while (true);
 	EVP_MD_CTX_free(self.md);
 	if (r == AGAIN || (r == CLI_FAILED && self.why[0] != '\0'))
-		return cli_fail(CLI_FAILED, "%s", self.why);
+		return cli_fail(CLI_FAILED, "%s", strncmp(self.why, CODE, strlen(CODE)) == 0 ? self.why + strlen(CODE) : self.why);
 	return r;
 }

@@ -71,7 +71,7 @@ on_signal(int signo, void *ctx)
 	uint32_t id;
 
 	if (signo == SIGQUIT && f->asked && f->forward)
-		_exit(cli_fail(RUN_EXIT_HUB_GONE, "the run goes on as %s", f->handle));
+		_exit(cli_fail(RUN_EXIT_HUB_GONE, "the run goes on: edgehub logs %s -f", f->handle));
 	if (signo == SIGQUIT || !f->forward || !f->asked) {
 		signal(signo, SIG_DFL);
 		_exit(128 + signo);
@@ -162,7 +162,7 @@ follow_all(struct follow *f, int gone_code)
 		int code = -1, r = attach(f, &code);
 
 		if (f->pipe_gone)
-			return cli_fail(CLI_FAILED, "cannot write the log; the run goes on as %s", f->handle);
+			return cli_fail(CLI_FAILED, "nobody takes the output any more; the run goes on: edgehub logs %s -f", f->handle);
 		if (code >= 0 || f->ended)
 			return code >= 0 ? code : 0;
 		if (!was && !f->asked && (r == -EACCES || r == -ENOENT || r == -ECONNREFUSED || r == -EPERM) && !told)

@@ -17,8 +17,6 @@ enum { NET_NETWORK = 320, NET_PUBLIC, NET_ALLOW, NET_DENY, NET_PORT, NET_RESOLVE
 	{ "allow", required_argument, NULL, NET_ALLOW }, { "deny", required_argument, NULL, NET_DENY }, \
 	{ "port", required_argument, NULL, NET_PORT }, { "resolver", required_argument, NULL, NET_RESOLVER }, \
 	{ "proxy", required_argument, NULL, NET_PROXY }
-#define NET_USAGE "[--network none|host|filtered] [--public] [--allow CIDR]... [--deny CIDR]... [--port N]... [--resolver ADDRESS[:PORT]]... " \
-	"[--proxy ADDRESS:PORT] "
 
 struct net_options {
 	enum work_network network;	/* DEFAULT: nothing was said */

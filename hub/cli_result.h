@@ -14,8 +14,6 @@ enum { WORKSPACE_GIT = 256, WORKSPACE_REF, WORKSPACE_USER, WORKSPACE_TOKEN_FILE,
 	{ "git-token-file", required_argument, NULL, WORKSPACE_TOKEN_FILE }, \
 	{ "write-back", required_argument, NULL, WORKSPACE_BACK }, { "branch", required_argument, NULL, WORKSPACE_BRANCH }, \
 	{ "message", required_argument, NULL, WORKSPACE_MESSAGE }
-#define WORKSPACE_USAGE "[--git URL [--ref REF] [--git-user USER] [--git-token-file FILE] [--write-back branch|bundle] [--branch cloop/NAME] " \
-	"[--message TEXT]] "
 
 struct workspace_options {
 	const char *git, *ref, *user, *token_file, *back, *branch, *message;

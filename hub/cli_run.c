@@ -125,8 +125,9 @@ take_limit(int opt, struct admin_limits *l)
 	    opt == 'O' ? work_overflow_parse(optarg) : parse_size(optarg, 1 << 20, (uint64_t)UINT32_MAX << 20, &bytes);
 
 	if (r < 0)
-		return cli_fail(RUN_EXIT_NOT_STARTED, opt == 'O' ? "--overflow: wait, wait-forever or drop" :
-		    "--memory, --disk-limit: a size of at least 1M; --cpu: thousandths of a processor; --pids: a number");
+		return cli_fail(RUN_EXIT_NOT_STARTED, "%s", opt == 'O' ? "--overflow: wait, wait-forever or drop" :
+		    opt == 'c' ? "--cpu: thousandths of a processor, such as 1500" : opt == 'p' ? "--pids: a number from 1 on" :
+		    opt == 'm' ? "--memory: a size of at least 1M, such as 512M or 2G" : "--disk-limit: a size of at least 1M, such as 512M or 2G");
 	if (opt == 'm')
 		l->memory_mb = (uint32_t)(bytes >> 20);
 	else if (opt == 'L')
@@ -174,7 +175,7 @@ parse_run(int argc, char *argv[], struct run_options *o)
 		else if (strchr("mcpLO", opt) != NULL && take_limit(opt, &o->limits) != 0)
 			return RUN_EXIT_NOT_STARTED;
 		else if (opt == '?')
-			return RUN_EXIT_NOT_STARTED;
+			return cli_fail(RUN_EXIT_NOT_STARTED, "run: %s: no such option, or one without its value", argv[optind - 1]);
 	}
 	return net_check(&o->net);
 }
@@ -233,8 +234,9 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	if (r == 0 && optind < argc && strcmp(argv[optind], "--") == 0)
 		optind++;
 	if (r == 0 && (device == NULL || optind >= argc))
-		r = cli_fail(RUN_EXIT_NOT_STARTED, "usage: edgehub run DEVICE [--workdir DIR] [--env K=V] [--timeout DURATION] "
-		    "[--memory SIZE] [--cpu MILLIS] [--pids N] [--disk-limit SIZE] [--overflow MODE] " WORKSPACE_USAGE CONTAINER_USAGE NET_USAGE "[--secret NAME=@FILE] [--secret-file NAME=@FILE] [--device NAME]... [--detach] [--reconnect DURATION] -- COMMAND [ARGUMENT ...]");
+		r = cli_fail(RUN_EXIT_NOT_STARTED, device == NULL ? "run: on which device? edgehub run DEVICE [OPTION ...] -- COMMAND [ARGUMENT ...]; "
+		    "edgehub devices lists them, edgehub help run the options" : "run: no command: edgehub run %.64s [OPTION ...] -- COMMAND "
+		    "[ARGUMENT ...]; edgehub help run lists the options", device);
 	if (r != 0) {
 		free_options(&o);
 		return r;

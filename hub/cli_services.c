@@ -44,6 +44,8 @@ cli_services(struct cli *cli, int argc, char *argv[])
 		printf("%-20s  %-10s  %-36s  %s\n", "NAME", "SOURCE", "TARGET", "ALLOWED");
 		for (const struct json *j = list != NULL ? list->child : NULL; j != NULL; j = j->next)
 			print_row(j);
+		if (list == NULL || list->child == NULL)
+			fprintf(stderr, "edgehub: nothing is served to a hub: on the device [services] allow in policy.conf names what may be reached\n");
 	}
 	json_doc_free(doc);
 	return CLI_OK;

@@ -164,7 +164,7 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 		json_w_end_obj(&w);
 	}
 	if (start.limits.timeout_ms > 0)
-		json_w_int(&w, "timeout_minutes", start.limits.timeout_ms / 60000 + 1);
+		json_w_int(&w, "timeout_minutes", (start.limits.timeout_ms + 59999) / 60000);
 	if (start.secrets != NULL)
 		secret_put_leases(&w, start.secrets, start.nsecrets, start.handle);
 	put_workspace(&w, &job);

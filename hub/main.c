@@ -34,22 +34,23 @@ static const char help[] =
     "  run DEVICE [--workdir DIR] [--env K=V]... [--timeout DURATION] [--memory SIZE] [--cpu MILLIS] [--pids N]\n"
     "      [--disk-limit SIZE] [--overflow wait|wait-forever|drop]\n"
     "      [--secret NAME=@FILE]... [--secret-file NAME=@FILE]... [--device NAME]... [--detach] [--reconnect DURATION]\n"
-    "      [--network none|host|filtered] [--public] [--allow CIDR]... [--deny CIDR]... [--port N]... [--resolver ADDRESS]... [--proxy ADDRESS:PORT]\n"
-    "      [--git URL ...] [--image IMAGE ...] -- COMMAND [ARGUMENT ...]\n"
+    "      [--git URL] [--ref REF] [--git-user USER] [--git-token-file FILE] [--write-back branch|bundle] [--branch cloop/NAME] [--message TEXT]\n"
+    "      [--network none|host|filtered] [--public] [--allow CIDR]... [--deny CIDR]... [--port N]... [--resolver ADDRESS[:PORT]]...\n"
+    "      [--proxy ADDRESS:PORT] [--image IMAGE] [--engine docker|podman] [--runtime NAME] [--container-network NAME]\n"
+    "      -- COMMAND [ARGUMENT ...]\n"
     "      runs it on the device, writes its output to stdout, returns its exit code. Goes on over cut links and a\n"
     "      restart of the hub (--reconnect: how long it waits for one, 120s). Ctrl-C sends INT, again TERM, again KILL;\n"
-    "      Ctrl-\\ leaves the run alone.\n"
+    "      Ctrl-\\ leaves the run alone. The command is no shell line (sh -c 'a | b'), and its standard input is empty: cp brings\n"
+    "      files, attach a terminal.\n"
     "      --detach prints the handle and returns. With --env the workload gets these variables (and a PATH) only.\n"
     "      --secret: the content of FILE (- is stdin) as variable NAME; --secret-file: as file NAME in the directory that\n"
     "      the variable SECRETS_DIR names, which only this workload sees. Both are masked in its output.\n"
     "      --device: what usb forward or l2 forward has forwarded to it under that name, and for no run yet.\n"
-    "      --git URL [--ref REF] [--git-user USER] [--git-token-file FILE]: the work directory is a checkout of that https\n"
-    "      repository. --write-back branch|bundle [--branch cloop/NAME] [--message TEXT]: what the workload changed is\n"
+    "      --git: the work directory is a checkout of that https repository. --write-back: what the workload changed is\n"
     "      committed and pushed, or brought here; --ref must be a commit of 40 digits then. See edgehub help result.\n"
     "      --network: what policy.conf gives unless one is named; filtered, or any of the others, reaches --allow (and with --public\n"
     "      what is routed in public) without --deny, on each --port, asks each --resolver, and one --proxy; nothing else.\n"
-    "      --image IMAGE [--engine docker|podman] [--runtime NAME] [--container-network none|bridge|NAME]: in a container of the\n"
-    "      device's engine (policy.conf, [work] engine-socket); nothing is pulled.\n"
+    "      --image: in a container of the device's engine (policy.conf, [containers] engine-socket); nothing is pulled.\n"
     "  result HANDLE [-o FILE]      what a run brought back, as JSON; -o: its bundle, for git fetch FILE BRANCH\n"
     "  cp [--no-wait] DEVICE:HANDLE/PATH FILE | cp [--no-wait] FILE DEVICE:HANDLE/PATH\n"
     "      brings a file of a run's work directory here, or one of this machine there (policy.conf, [work] files). PATH is within\n"
@@ -67,7 +68,7 @@ static const char help[] =
     "      At the beginning of a line ~. leaves, and what was started ends; ~^Z suspends. The device must permit it\n"
     "      (policy.conf, [work] attach). The exit code is the command's; 255: not known.\n"
     "  shell DEVICE [--workdir DIR] [--timeout DURATION] [-- COMMAND [ARGUMENT ...]]\n"
-    "      the same in a run of its own, which ends with it.\n"
+    "      the same as attach, in a run of its own, which ends with it (policy.conf, [work] attach).\n"
     "  logs HANDLE [-f|--follow] [--from N]  the log from offset N on; -f until the run ends\n"
     "  logs verify HANDLE\n"
     "      reads the stored log again, against the device's digest: verified, mismatch (code 1); or code 3: gap (bytes are\n"
@@ -105,9 +106,10 @@ static const char help[] =
     "  help [COMMAND]               this text, or its part about one command\n"
     "\n"
     "First steps: `edgehub serve` in one terminal; in another `edgehub token create --name NAME --bundle`, which goes to the\n"
-    "device (edgectl enroll --bundle-file -); then `edgehub devices` and `edgehub run NAME -- uname -a`.\n"
+    "device (edgectl enroll --bundle-file -) with the file that `serve` names as ca (for [hub] ca-file in its edgeward.conf); then\n"
+    "`edgehub devices` and `edgehub run NAME -- uname -a`.\n"
     "\n"
-    "-j prints JSON. DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
+    "-j prints JSON, also behind the command (not of run, attach and shell). DEVICE is a name or an id, HANDLE a run's handle; a unique beginning of either will do.\n"
     "\n"
     "Exit codes: 0 done, 1 failed, 2 usage, 3 not verifiable (logs verify), 4 nobody answers on the socket, 5 permission denied.\n"
     "upgrade: 0 installed, or that release runs already; 1 refused or failed; 3 rolled back.\n"
@@ -228,11 +230,15 @@ main(int argc, char *argv[])
 		return cmd_help(argc, argv);
 	if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
 		return cmd_help(argc, (char *[]){ "help", argv[0], NULL });
+	/* What these run has options of its own. */
+	if (strcmp(argv[0], "run") != 0 && strcmp(argv[0], "attach") != 0 && strcmp(argv[0], "shell") != 0 && near_take_json(&argc, argv))
+		cli.json = true;
 	if (strcmp(argv[0], "serve") == 0)
 		return serve_main(argc, argv, datadir, sock);
 	snprintf(path, sizeof(path), "%s/" ADMIN_SOCK, datadir);
 	cli.sock = sock != NULL ? sock : path;
 	optind = 0;
+	opterr = 0;	/* suggest() says it, by the name of this program */
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && r < 0; i++)
 		if (strcmp(commands[i].name, argv[0]) == 0)
 			r = commands[i].run(&cli, argc, argv);

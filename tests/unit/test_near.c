@@ -99,12 +99,34 @@ dashes_in_front_of_operands(void **state)
 	assert_int_equal(argc, 1);
 }
 
+static void
+json_behind_the_command(void **state)
+{
+	char *args[] = { "logs", "-j", "verify", "--json", "h", "--", "-j", NULL }, *none[] = { "runs", "-jj", "--", "-j", NULL };
+	int argc = 7;
+
+	(void)state;
+	assert_true(near_take_json(&argc, args));
+	assert_int_equal(argc, 5);
+	assert_string_equal(args[1], "verify");
+	assert_string_equal(args[2], "h");
+	assert_string_equal(args[4], "-j");	/* behind "--" it is an operand */
+	assert_null(args[5]);
+	argc = 4;
+	assert_false(near_take_json(&argc, none));
+	assert_int_equal(argc, 4);
+	assert_string_equal(none[1], "-jj");
+	argc = 1;
+	assert_false(near_take_json(&argc, none));
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(one_or_two_steps), cmocka_unit_test(nothing_is_near),
 		cmocka_unit_test(words_of_a_usage), cmocka_unit_test(operands_that_begin_like_options),
-		cmocka_unit_test(dashes_in_front_of_operands) };
+		cmocka_unit_test(dashes_in_front_of_operands),
+		cmocka_unit_test(json_behind_the_command) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
