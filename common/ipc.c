@@ -291,9 +291,18 @@ ipc_take_fd(struct ipc_msg *msg, unsigned i)
 	return i < msg->nfds ? take_fd(&msg->fds[i]) : -1;
 }
 
+static void
+drop_fd(const struct ipc_conf *conf, int fd)
+{
+	if (conf->closer != NULL)
+		closer_drop(conf->closer, fd);
+	else
+		close(fd);
+}
+
 /* Every descriptor that arrived, whatever else is wrong with the record; surplus ones are closed here. */
 static void
-collect_fds(struct msghdr *mh, struct ipc_msg *msg)
+collect_fds(const struct ipc_conf *conf, struct msghdr *mh, struct ipc_msg *msg)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(mh); c != NULL; c = CMSG_NXTHDR(mh, c)) {
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -307,17 +316,17 @@ collect_fds(struct msghdr *mh, struct ipc_msg *msg)
 			if (msg->nfds < IPC_MAX_FDS)
 				msg->fds[msg->nfds++] = fd;
 			else
-				close(fd);
+				drop_fd(conf, fd);
 		}
 	}
 }
 
 static void
-close_fds(struct ipc_msg *msg)
+close_fds(const struct ipc_conf *conf, struct ipc_msg *msg)
 {
 	for (unsigned i = 0; i < msg->nfds; i++)
 		if (msg->fds[i] >= 0)
-			close(msg->fds[i]);
+			drop_fd(conf, msg->fds[i]);
 	msg->nfds = 0;
 }
 
@@ -325,9 +334,12 @@ close_fds(struct ipc_msg *msg)
 static ssize_t
 receive(struct ipc_chan *chan, struct ipc_msg *msg)
 {
-	struct iovec iov[2] = { { &msg->hdr, sizeof(msg->hdr) }, { msg->data, chan->conf->max_payload } };
+	const struct ipc_conf *conf = chan->conf;
+	struct iovec iov[2] = { { &msg->hdr, sizeof(msg->hdr) }, { msg->data, conf->max_payload } };
+	bool room = !conf->no_fds && (conf->closer == NULL || !closer_full(conf->closer));
 	union control ctl;
-	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = 2, .msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf) };
+	/* Those for which there is no room the kernel lets go by itself, without what close() does: MSG_CTRUNC. */
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = 2, .msg_control = ctl.buf, .msg_controllen = room ? sizeof(ctl.buf) : 0 };
 	ssize_t n;
 
 	do
@@ -335,7 +347,7 @@ receive(struct ipc_chan *chan, struct ipc_msg *msg)
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-	collect_fds(&mh, msg);
+	collect_fds(conf, &mh, msg);
 	if ((mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
 		return -EMSGSIZE;
 	return n;
@@ -360,6 +372,7 @@ dispatch(struct ipc_chan *chan, struct ipc_msg *msg, size_t len)
 static int
 take_record(struct ipc_chan *chan, bool *gone, int *ret_end)
 {
+	const struct ipc_conf *conf = chan->conf;	/* a handler may change the channel's */
 	struct ipc_msg msg = { .data = chan->buf };
 	uint8_t *own = chan->conf->rx_buffer != NULL ? chan->conf->rx_buffer(chan, chan->conf->ctx) : NULL;
 	ssize_t n;
@@ -374,7 +387,7 @@ take_record(struct ipc_chan *chan, bool *gone, int *ret_end)
 	if (n == -EAGAIN)
 		return 0;
 	r = n > 0 ? dispatch(chan, &msg, (size_t)n) : (int)n;
-	close_fds(&msg);
+	close_fds(conf, &msg);
 	if (*gone)
 		return 0;
 	if (n > 0 && r >= 0)

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "common/closer.h"
 #include "common/loop.h"
 #include "proto/ipc/ipc.h"
 
@@ -26,6 +27,8 @@ struct ipc_conf {
 	size_t max_payload;	/* IPC_MAX_* of the channel */
 	size_t queue_max;	/* bytes that may wait in the send queue */
 	void *ctx;		/* given to every handler and callback */
+	bool no_fds;		/* a record with descriptors is refused before one of them is ours, and so needs no close() */
+	struct closer *closer;	/* closes those that nobody took; NULL: the channel does */
 	/* err: 0 = the peer closed, else -errno. The channel is already off the loop; call ipc_chan_done(). */
 	void (*ended)(struct ipc_chan *chan, int err, void *ctx);
 	/* May be NULL: the queue has become empty after a send that had to wait. */

@@ -180,7 +180,7 @@ introduce_init(struct introducer *in, struct loop *loop, int listener, uid_t net
 	*in = (struct introducer){ .loop = loop, .uids = { net_uid, work_uid } };
 	for (unsigned i = 0; i < TABLES; i++)
 		in->conf[i] = (struct ipc_conf){ .rules = priv_tables[i].rules, .nrules = priv_tables[i].n,
-			.max_payload = IPC_MAX_PRIV, .queue_max = QUEUE_MAX, .ctx = in, .ended = peer_ended };
+			.max_payload = IPC_MAX_PRIV, .queue_max = QUEUE_MAX, .ctx = in, .ended = peer_ended, .no_fds = true, .closer = &in->closer };
 	return loop_io_add(loop, &in->listen, listener, EPOLLIN, on_connection, in);
 }
 

@@ -35,6 +35,7 @@ struct introducer {
 	struct peer *live[SIDES];
 	struct usb *usb;	/* of the verbs; NULL: there are none */
 	unsigned accepted;	/* counts connections; says which place is next */
+	struct closer closer;	/* of what comes with a record, where one may: conf[].no_fds */
 	struct strikes strikes[TABLES];	/* bad records of late, by side: it is not let in for a time */
 };
 

@@ -42,6 +42,8 @@ serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 	r = r < 0 ? r : introduce_init(&self, loop, LISTENER, net_uid, work_uid);
 	self.usb = conf->used ? &usb : NULL;
 	r = r < 0 ? r : sandbox_narrow(conf);
+	self.conf[SIDE_WORKERD].no_fds = !conf->l2;	/* of a TAP alone comes one; what close() of it waits for is a thread's to wait for */
+	r = r < 0 || !conf->l2 ? r : closer_start(&self.closer);
 	/* The thread loads the filter for both. */
 	r = r < 0 ? r : conf->used ? usb_start(&usb, loop, &self.live[SIDE_WORKERD], sandbox_filter) : sandbox_filter();
 	if (r < 0)

@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -348,3 +349,40 @@ def test_bad_listeners(tmp_path):
         assert code == 1 and f"{tmp_path}/introduce.sock: descriptor 3 is not its listener" in err
     code, err = refused(["-r", "/" + "x" * 200, "-N", "1", "-W", "2"], other)
     assert code == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="skipped: needs root and /dev/fuse")
+@pytest.mark.parametrize("l2", ["no", "yes"])
+def test_a_descriptor_whose_close_waits_keeps_nobody_from_it(helper, tmp_path, l2):
+    """A taken-over workerd has runners, who may mount FUSE in a user namespace; close(2) of such a file waits for its server, past SIGKILL."""
+    helper.end()
+    (tmp_path / "fuse").mkdir()
+    (tmp_path / "privhelper").mkdir(mode=0o700)
+    helper.proc = start(["-r", helper.dir, "-s", helper.dir, "-l", l2, "-N", str(NET), "-W", str(WORK)], helper.listener)
+    w = Client(helper.path, WORK, hello(WORKERD))
+    assert w.take()[0] == HELLO
+    tap = struct.pack("=16s6sHII", b"lan0", b"\x02\0\0\0\0\1", 1500, 0, 0)
+    data = struct.pack(HDR, 0x0120, record(HELLO)[2], 1, len(tap), 1, 0) + tap
+    n = w.sock.fileno()
+    slow = subprocess.Popen(["unshare", "-m", sys.executable, os.path.join(os.path.dirname(__file__), "lib/slowclose.py"), str(tmp_path / "fuse"), str(n)],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=(n,), start_new_session=True)
+    try:
+        slow.stdin.write(data.hex())
+        slow.stdin.close()
+        said = slow.stdout.readline()
+        if said == "no FUSE\n":
+            pytest.skip("no FUSE here")
+        assert said == "sent\n"
+        got = w.take()
+        while got is not None and got[0] != 0x0121:
+            got = w.take()
+        assert (got is None) == (l2 == "no"), got     # none is received where no verb has one; else it is answered, and closed by a thread
+        if l2 == "yes":
+            assert slow.stdout.readline() == "closing\n"
+        c = Client(helper.path, NET, hello(CONNECTD))
+        assert c.take()[0] == HELLO
+    finally:
+        os.killpg(slow.pid, signal.SIGKILL)     # the server with it: whoever waits for it goes on
+        slow.wait(20)
+    err = helper.end()
+    assert helper.proc.returncode == 0 and "runtime error" not in err, err

@@ -6,7 +6,7 @@ INCLUDES = {
     # What root runs stays small and knows nothing of configuration or hub formats.
     "privhelper": ["privhelper/", "proto/ipc/", *[f"common/{n}.h" for n in (
         "ipc", "log", "cleanup", "fdutil", "drop", "sandbox", "monotime",
-        "loop",       # under ipc
+        "loop", "closer",     # under ipc
         "notify",     # READY=1
         "parse",      # its two numbers on the command line
         "audit",      # the record of its verbs

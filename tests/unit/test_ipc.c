@@ -224,6 +224,60 @@ descriptors_have_an_owner(void **state)
 	close(p[1]);
 }
 
+/*
+ * Where none may come, or as many wait to be closed as may, a descriptor is never ours: the record is refused, and nothing waits for close(). The
+ * thread closes the others.
+ */
+static void
+descriptors_are_not_received(void **state)
+{
+	static struct closer closer;
+	struct ipc_conf conf = *b.chan.conf;
+	struct ipc_hdr hdr = { .type = WITH_FD };
+	int p[2], pipe_to[2];
+
+	for (int full = 0; full < 2; full++) {
+		if (full) {
+			teardown(NULL);
+			setup(NULL);
+			assert_int_equal(pipe(pipe_to), 0);
+			closer = (struct closer){ .to = pipe_to[1], .waiting = CLOSER_MAX };
+			conf.closer = &closer;
+		}
+		conf.no_fds = !full;
+		b.chan.conf = &conf;
+		assert_int_equal(pipe(p), 0);
+		assert_int_equal(ipc_send_fds(&a.chan, &hdr, NULL, 0, &p[1], 1), 0);
+		close(p[1]);
+		turn();
+		assert_int_equal(b.fd, 0);
+		assert_int_equal(b.ended, 1);
+		assert_int_equal(b.err, -EMSGSIZE);
+		assert_int_equal(read(p[0], &hdr, 1), 0);	/* ours was the last */
+		close(p[0]);
+	}
+	assert_int_equal(closer.waiting, CLOSER_MAX);
+	close(pipe_to[0]);
+	close(pipe_to[1]);
+}
+
+static void
+a_thread_closes(void **state)
+{
+	static struct closer closer;
+	char byte;
+	int p[2];
+
+	assert_int_equal(closer_start(&closer), 0);
+	for (int i = 0; i < 1000; i++) {
+		assert_int_equal(pipe(p), 0);
+		closer_drop(&closer, p[1]);
+		assert_int_equal(read(p[0], &byte, 1), 0);
+		close(p[0]);
+	}
+	assert_false(closer_full(&closer));
+}
+
 static void
 raw_records(void **state)
 {
@@ -356,6 +410,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(second_hello_ends, setup, teardown),
 		cmocka_unit_test_setup_teardown(unknown_type_and_bad_size_end, setup, teardown),
 		cmocka_unit_test_setup_teardown(descriptors_have_an_owner, setup, teardown),
+		cmocka_unit_test_setup_teardown(descriptors_are_not_received, setup, teardown),
+		cmocka_unit_test(a_thread_closes),
 		cmocka_unit_test_setup_teardown(raw_records, setup, teardown),
 		cmocka_unit_test_setup_teardown(queue_is_bounded_and_drains, setup, teardown),
 		cmocka_unit_test_setup_teardown(bulk_waits_for_room, setup, teardown),
