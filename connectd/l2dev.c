@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "proto/hub/l2rec.h"
+#include "proto/hub/l2fill.h"
 #include "proto/ipc/priv.h"
 
 #define TURN_BYTES	(256u * 1024)	/* towards the hub, before others have their turn */
@@ -28,10 +28,10 @@ struct l2dev {
 	struct forward f;		/* first; ipc_id until the interface is there */
 	struct l2_open open;
 	size_t budget;			/* bytes left of this turn */
-	uint64_t in, out, lost, verdicts[L2REC_VERDICTS];	/* frames; lost: no interface took them */
+	bool readable;			/* the interface has what was not read yet */
+	uint64_t in, lost, verdicts[L2REC_VERDICTS];	/* frames; lost: no interface took them */
 	struct l2rec rec;
-	size_t carry, carried;		/* of buf: bytes of a record, and how many of them are gone */
-	uint8_t buf[L2REC_ROOM];
+	struct l2fill fill;
 };
 
 static void
@@ -41,7 +41,8 @@ over(struct forward *f, const char *why)
 	struct l2_ref ref = { 0 };
 
 	log_info("segment %s: %s (%llu frames to the workload, %llu from it; dropped: %llu too long, %llu too short, %llu not taken)", f->id,
-	    why, (unsigned long long)d->in, (unsigned long long)d->out, (unsigned long long)d->verdicts[L2REC_LONG],
+	    why, (unsigned long long)d->in, (unsigned long long)d->fill.frames,
+	    (unsigned long long)(d->verdicts[L2REC_LONG] + d->fill.dropped),
 	    (unsigned long long)d->verdicts[L2REC_SHORT], (unsigned long long)d->lost);
 	snprintf(ref.id, sizeof(ref.id), "%s", f->id);
 	workchan_l2_close(f->s->p.work, &ref);
@@ -80,59 +81,33 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 	return (ssize_t)len;
 }
 
-/* One frame of the interface into buf, with its length. Its bytes, 0 = there is none now. */
-static size_t
-read_frame(struct l2dev *d, uint8_t *buf, size_t size)
+static ssize_t
+read_frame(const struct iovec iov[2], void *ctx)
 {
-	size_t head = l2rec_head(d->rec.offload);
-	ssize_t n = read(d->f.io.fd, buf + head, size - head);
+	struct l2dev *d = ctx;
+	ssize_t n = readv(d->f.io.fd, iov, 2);
 
-	if (n > 0) {
-		l2rec_put_head(buf, d->rec.offload, (size_t)n);
-		d->out++;
-		return head + (size_t)n;
-	}
-	if (n < 0 && errno == EAGAIN)
-		loop_io_set(d->f.s->p.loop, &d->f.io, EPOLLIN);
-	else
+	if (n > 0)
+		return n;
+	d->readable = false;
+	if (n == 0 || errno != EAGAIN)
 		forward_end_soon(&d->f, REMOVED);
 	return 0;
-}
-
-static size_t
-take_carried(struct l2dev *d, uint8_t *buf, size_t max)
-{
-	size_t n = d->carry - d->carried < max ? d->carry - d->carried : max;
-
-	memcpy(buf, d->buf + d->carried, n);
-	d->carried += n;
-	return n;
 }
 
 static ssize_t
 fill(struct mux_chan *c, uint8_t *buf, size_t max)
 {
 	struct l2dev *d = c->ctx;
-	/* The longest that can come: a frame of the MTU, or what the kernel merges. */
-	size_t longest = d->rec.offload ? L2REC_ROOM : 2 + d->open.mtu + L2REC_EXTRA, n, len;
+	size_t n;
 
-	if (d->f.io.fd < 0 || d->f.why[0] != '\0')
+	if (d->f.io.fd < 0 || d->f.why[0] != '\0' || (!d->readable && d->fill.len == 0))
 		return 0;
-	n = take_carried(d, buf, max);
-	while (n < max && d->budget > 0) {
-		if (max - n >= longest) {
-			len = read_frame(d, buf + n, longest);
-		} else {
-			d->carried = 0;
-			d->carry = read_frame(d, d->buf, sizeof(d->buf));
-			len = take_carried(d, buf + n, max - n);
-		}
-		if (len == 0)
-			break;
-		n += len;
-		d->budget = d->budget > len ? d->budget - len : 0;
-	}
+	n = l2fill(&d->fill, buf, max, d->readable ? d->budget : 0, read_frame, d);
+	d->budget = d->budget > n ? d->budget - n : 0;
 	if (d->budget == 0)
+		d->readable = false;	/* others have their turn; epoll tells of the rest again */
+	if (!d->readable)
 		loop_io_set(d->f.s->p.loop, &d->f.io, EPOLLIN);
 	return (ssize_t)n;
 }
@@ -142,12 +117,15 @@ on_frames(struct loop_io *io, uint32_t events)
 {
 	struct l2dev *d = io->ctx;
 
-	loop_io_set(d->f.s->p.loop, io, 0);
+	/* Told again of what nobody has read since: the hub takes nothing, and this loop must not become hot. */
+	if (d->readable)
+		loop_io_set(d->f.s->p.loop, io, 0);
 	if ((events & EPOLLERR) != 0 && (events & EPOLLIN) == 0) {
 		loop_io_del(d->f.s->p.loop, io);
 		forward_end_soon(&d->f, REMOVED);
 		return;
 	}
+	d->readable = true;
 	d->budget = TURN_BYTES;
 	mux_want(&d->f.chan);
 }
@@ -252,6 +230,7 @@ l2dev_answer(struct session *s, uint32_t ipc_id, const struct l2_answer *a, int 
 	}
 	if (!f->opened) {
 		l2rec_init(&d->rec, a->offload != 0, d->open.mtu);
+		l2fill_init(&d->fill, a->offload != 0, d->open.mtu);
 		send_opened(d);
 	}
 	log_info("segment %s: interface %s, MTU %u, %s", f->id, d->open.name, d->open.mtu, a->ok == L2_IS_UP ? "up" : "waits for a start");

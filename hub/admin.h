@@ -65,6 +65,8 @@ enum admin_type {
 	ADMIN_ANS_USB_LIST = 0x0647,
 	ADMIN_REQ_L2 = 0x0660,		/* struct admin_l2 + 1 descriptor: a stream socket that carries the records */
 	ADMIN_ANS_L2 = 0x0661,		/* struct admin_l2_item; sent when the device has the interface */
+	ADMIN_REQ_L2_TAP = 0x0664,	/* struct admin_l2_tap + 1 descriptor: a TAP, of which each read is a frame, with a virtio_net_hdr when there is offload */
+	ADMIN_ANS_L2_TAP = 0x0665,	/* empty */
 	ADMIN_EV_L2_END = 0x0662,	/* struct admin_text: why */
 	ADMIN_REQ_PIPE = 0x06a0,	/* struct admin_pipe + 1 descriptor: a stream socket for the bytes */
 	ADMIN_ANS_PIPE = 0x06a1,	/* empty; sent when the device has opened it */

@@ -13,8 +13,9 @@ struct admin_l2 {
 	char addrs[4][48];
 	uint32_t mtu;			/* 0 = 1500 */
 	uint32_t offload;		/* 1: records with a virtio_net_hdr, if the device can */
+	uint32_t tap;			/* 1: nothing goes over this descriptor; a TAP follows, by ADMIN_REQ_L2_TAP */
 };
-static_assert(sizeof(struct admin_l2) == 404, "wire size");
+static_assert(sizeof(struct admin_l2) == 408, "wire size");
 
 struct admin_l2_item {
 	char interface[16];
@@ -25,6 +26,12 @@ struct admin_l2_item {
 };
 static_assert(sizeof(struct admin_l2_item) == 76, "wire size");
 
+struct admin_l2_tap {
+	char id[32];			/* of the client's own segment, which was answered */
+};
+static_assert(sizeof(struct admin_l2_tap) == 32, "wire size");
+
+bool admin_l2_tap_ok(const struct admin_l2_tap *req);
 bool admin_l2_ok(const struct admin_l2 *req);
 
 #endif

@@ -263,6 +263,12 @@ admin_usb_ok(const struct admin_usb *req)
 }
 
 bool
+admin_l2_tap_ok(const struct admin_l2_tap *req)
+{
+	return ipc_str_ok(req->id, sizeof(req->id)) && name_ok(req->id);
+}
+
+bool
 admin_l2_ok(const struct admin_l2 *req)
 {
 	struct l2_addr addr;
@@ -274,7 +280,7 @@ admin_l2_ok(const struct admin_l2 *req)
 	return ipc_str_ok(req->device, sizeof(req->device)) && ipc_str_ok(req->id, sizeof(req->id)) && name_ok(req->id) &&
 	    ipc_str_ok(req->handle, sizeof(req->handle)) && (req->handle[0] == '\0' || handle_ok(req->handle)) && priv_tap_name_ok(req->name) &&
 	    ipc_str_ok(req->mac, sizeof(req->mac)) && (req->mac[0] == '\0' || l2_mac_parse(req->mac, mac)) &&
-	    (req->mtu == 0 || (req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX)) && req->offload <= 1;
+	    (req->mtu == 0 || (req->mtu >= PRIV_MTU_MIN && req->mtu <= PRIV_MTU_MAX)) && req->offload <= 1 && req->tap <= 1;
 }
 
 bool

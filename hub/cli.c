@@ -100,7 +100,7 @@ static const struct ipc_rule rules[] = {
 	ANSWER(ADMIN_ANS_ATTACH),
 	EVENT(ADMIN_EV_ATTACH_STATE, sizeof(struct admin_attach_state), sizeof(struct admin_attach_state)),
 	EVENT(ADMIN_EV_ATTACH_END, sizeof(struct admin_attach_end), sizeof(struct admin_attach_end)),
-	ANSWER(ADMIN_ANS_FILE), ANSWER(ADMIN_ANS_L2), ANSWER(ADMIN_ANS_HARNESS),
+	ANSWER(ADMIN_ANS_FILE), ANSWER(ADMIN_ANS_L2), ANSWER(ADMIN_ANS_L2_TAP), ANSWER(ADMIN_ANS_HARNESS),
 	EVENT(ADMIN_EV_L2_END, sizeof(struct admin_text), sizeof(struct admin_text)),
 	EVENT(ADMIN_EV_END, sizeof(struct admin_run), sizeof(struct admin_run)),
 };

@@ -1,38 +1,28 @@
 /*
- * l2 forward: joins a TAP of this machine, or a stream socket, to an interface in the network of a run. For a socket the hub
- * gets it and all is done; for a TAP the frames are made into records here, so that the hub needs no right but to pass bytes on.
+ * l2 forward: joins a TAP of this machine, or a stream socket, to an interface in the network of a run. The hub gets the descriptor and all is
+ * done. A TAP is made here, when the device has said whether it does offload: that takes a right which the hub has not and does not need.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/fdutil.h"
 #include "common/parse.h"
 #include "hub/adminl2.h"
 #include "hub/cli_forward.h"
 #include "proto/hub/l2rec.h"
 
 #define USAGE	"l2 forward DEVICE [--for HANDLE] (--tap NAME | --unix PATH) [--name eth1] [--address A/P]... [--mac M] [--mtu N] [--offload] [--id NAME]"
-#define BUFFER	(256u * 1024)
-
 static struct {
 	struct cli_forward f;
-	bool offload;
-	int tap, sock;			/* -1: the hub has it itself */
-	struct loop_io tap_io, sock_io;
-	struct l2rec rec;
-	size_t len, sent;		/* of out: records on their way to the hub */
-	uint8_t out[BUFFER];
+	int sock;			/* our end of what the hub was given with the request; -1: it is a socket's far end */
 } self;
 
 /* ---- the TAP ---- */
@@ -50,64 +40,6 @@ open_tap(const char *name, bool offload)
 		return -1;
 	}
 	return fd;
-}
-
-static void
-to_tap(const uint8_t *data, size_t len, enum l2rec_verdict verdict, void *ctx)
-{
-	/* What it does not take is lost, as on any cable. */
-	if (verdict == L2REC_GOOD)
-		(void)!write(self.tap, data, len);
-}
-
-static void
-flush(void)
-{
-	ssize_t n = write(self.sock, self.out + self.sent, self.len - self.sent);
-
-	if (n > 0)
-		self.sent += (size_t)n;
-	if (self.sent == self.len)
-		self.sent = self.len = 0;
-	loop_io_set(self.f.cli->loop, &self.sock_io, self.len > 0 ? EPOLLIN | EPOLLOUT : EPOLLIN);
-	loop_io_set(self.f.cli->loop, &self.tap_io, self.len > 0 ? 0 : EPOLLIN);	/* its queue waits, and drops */
-}
-
-static void
-on_tap(struct loop_io *io, uint32_t events)
-{
-	size_t head = l2rec_head(self.offload);
-	ssize_t n = 1;
-
-	while (n > 0 && sizeof(self.out) - self.len >= L2REC_ROOM) {
-		n = read(self.tap, self.out + self.len + head, L2REC_MAX);
-		if (n <= 0)
-			break;
-		l2rec_put_head(self.out + self.len, self.offload, (size_t)n);
-		self.len += head + (size_t)n;
-	}
-	if (n < 0 && errno != EAGAIN) {
-		snprintf(self.f.why, sizeof(self.f.why), "the interface: %s", strerror(errno));
-		self.f.ended = true;
-	}
-	if (self.len > 0)
-		flush();
-}
-
-static void
-on_sock(struct loop_io *io, uint32_t events)
-{
-	static uint8_t buf[65536];
-	ssize_t n = read(self.sock, buf, sizeof(buf));
-
-	if (n > 0 && l2rec_take(&self.rec, buf, (size_t)n, to_tap, NULL) < 0)
-		n = 0;
-	if (n == 0 || (n < 0 && errno != EAGAIN)) {
-		loop_io_del(self.f.cli->loop, io);	/* the reason follows */
-		return;
-	}
-	if ((events & EPOLLOUT) != 0)
-		flush();
 }
 
 /* ---- the hub ---- */
@@ -149,19 +81,35 @@ print_item(const struct cli *cli, const struct admin_l2_item *item)
 	fflush(stdout);
 }
 
+/* The hub carries its frames from now on; it is gone when the last of us has closed it, and we do so now. */
+static int
+hand_over(const struct admin_l2_item *item, const char *name)
+{
+	struct cli *cli = self.f.cli;
+	struct admin_l2_tap req = { 0 };
+	struct admin_text text;
+	char clean[sizeof(text.text)];
+	int tap = open_tap(name, item->offload != 0), r;
+
+	if (tap < 0)
+		return CLI_FAILED;
+	memcpy(req.id, item->id, sizeof(req.id));
+	r = cli_call(cli, ADMIN_REQ_L2_TAP, &req, sizeof(req), &tap, 1);
+	close(tap);
+	if (r < 0)
+		return cli_say_unreachable(cli, r);
+	if (cli->status < 0 && cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text))
+		return cli_fail(CLI_FAILED, "%s", cli_text(clean, sizeof(clean), text.text));
+	return cli->status < 0 ? cli_fail(CLI_FAILED, "the hub: %s", strerror(-cli->status)) : 0;
+}
+
 static int
 stay(const struct admin_l2_item *item, const char *tap)
 {
-	self.offload = item->offload != 0;
-	if (tap != NULL) {
-		self.tap = open_tap(tap, self.offload);
-		if (self.tap < 0)
-			return CLI_FAILED;
-		l2rec_init(&self.rec, self.offload, item->mtu);
-		if (loop_io_add(self.f.cli->loop, &self.tap_io, self.tap, EPOLLIN, on_tap, NULL) < 0 ||
-		    loop_io_add(self.f.cli->loop, &self.sock_io, self.sock, EPOLLIN, on_sock, NULL) < 0)
-			return cli_fail(CLI_FAILED, "out of memory");
-	}
+	int r = tap != NULL ? hand_over(item, tap) : 0;
+
+	if (r != 0)
+		return r;
 	print_item(self.f.cli, item);
 	return cli_forward_stay(&self.f);
 }
@@ -222,7 +170,8 @@ forward(struct cli *cli, int argc, char *argv[])
 	if (!admin_l2_ok(&req))
 		return cli_fail(CLI_USAGE, "--for is the handle of a run; --address one of a host, such as 192.0.2.2/24; --mac locally "
 		    "administered, such as 02:00:00:00:00:01; --name that of an interface; --id 1 to 31 of a-z 0-9 -");
-	self.tap = self.sock = -1;
+	self.sock = -1;
+	req.tap = tap != NULL;
 	fd = make_end(path);
 	if (fd < 0)
 		return cli_fail(CLI_FAILED, "%s: %s", path != NULL ? path : "socketpair", strerror(-fd));

@@ -54,6 +54,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_USB, IPC_ST_OPEN, 1, 1, sizeof(struct admin_usb), sizeof(struct admin_usb), client_usb },
 	{ ADMIN_REQ_USB_LIST, IPC_ST_OPEN, 0, 0, 0, 0, client_usb_list },
 	{ ADMIN_REQ_L2, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2), sizeof(struct admin_l2), client_l2 },
+	{ ADMIN_REQ_L2_TAP, IPC_ST_OPEN, 1, 1, sizeof(struct admin_l2_tap), sizeof(struct admin_l2_tap), client_l2_tap },
 	{ ADMIN_REQ_PIPE, IPC_ST_OPEN, 1, 1, sizeof(struct admin_pipe), sizeof(struct admin_pipe), client_pipe },
 	{ ADMIN_REQ_ATTACH, IPC_ST_OPEN, 1, 2, sizeof(struct admin_attach), sizeof(struct admin_attach), client_attach },
 	{ ADMIN_EV_ATTACH_SIZE, IPC_ST_OPEN, 0, 0, sizeof(struct admin_attach_size), sizeof(struct admin_attach_size), client_attach_size },

@@ -43,7 +43,8 @@ drop(struct hub_forward *f, const char *why)
 	*p = f->next;
 	loop_timer_del(f->hub->loop, &f->timer);
 	loop_io_del(f->hub->loop, &f->io);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	free(f);
 }
 
@@ -84,16 +85,30 @@ static ssize_t
 take(struct mux_chan *c, const uint8_t *data, size_t len)
 {
 	struct hub_forward *f = c->ctx;
-	ssize_t n = f->why[0] == '\0' ? write(f->io.fd, data, len) : (ssize_t)len;
+	ssize_t n = (ssize_t)len;
 
+	if (f->why[0] == '\0')
+		n = f->kind->write != NULL ? f->kind->write(f, data, len) : write(f->io.fd, data, len);
 	if (n < 0 && errno != EAGAIN) {
 		end_soon(f, f->kind->ended);
 		return (ssize_t)len;
 	}
-	if (n < (ssize_t)len)
+	if (n < (ssize_t)len && f->kind->write == NULL)
 		watch(f, EPOLLOUT, 0);
 	f->out += n > 0 ? (uint64_t)n : 0;
 	return n < 0 ? 0 : n;
+}
+
+ssize_t
+forward_read(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more)
+{
+	ssize_t n = read(f->io.fd, buf, max);
+
+	/* Less than was asked for is all there was: another read would be a system call for nothing. */
+	*ret_more = n == (ssize_t)max;
+	if (n == 0)
+		errno = ECONNRESET;
+	return n == 0 ? -1 : n;
 }
 
 static ssize_t
@@ -104,12 +119,10 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 
 	if (f->why[0] != '\0' || (f->asked.id != 0 && !f->kind->early) || !f->readable)
 		return 0;
-	n = read(f->io.fd, buf, max);
-	/* Less than was asked for is all there was: another read would be a system call for nothing. */
-	f->readable = n == (ssize_t)max;
+	n = f->kind->read != NULL ? f->kind->read(f, buf, max, &f->readable) : forward_read(f, buf, max, &f->readable);
 	if (n > 0)
 		f->in += (uint64_t)n;
-	else if (n == 0 || errno != EAGAIN)
+	else if (errno != EAGAIN)
 		end_soon(f, f->kind->ended);
 	if (!f->readable)
 		watch(f, EPOLLIN, 0);
@@ -159,6 +172,24 @@ opened(struct hub_stream *st, const struct json *payload)
 	f->asked.id = 0;
 	if (!f->kind->early)
 		watch(f, EPOLLIN, 0);
+}
+
+int
+forward_replace(struct hub_forward *f, int fd)
+{
+	int old = f->io.fd, r = fd_set_nonblock(fd);
+
+	if (r < 0)
+		return r;
+	loop_io_del(f->hub->loop, &f->io);
+	close(old);
+	f->readable = false;
+	r = loop_io_add(f->hub->loop, &f->io, fd, EPOLLIN, on_socket, f);
+	if (r < 0)
+		end_soon(f, "this descriptor cannot be watched");
+	else
+		mux_resume(&f->st.chan);
+	return r;
 }
 
 /* ---- beginning ---- */

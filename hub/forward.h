@@ -24,6 +24,12 @@ struct hub_forward_kind {
 	bool early;			/* bytes go before the device has answered device_open */
 	/* The device has opened it: answers the client's request. c is NULL when it is gone. */
 	void (*opened)(struct hub_forward *f, struct client *c, const struct json *payload);
+	/*
+	 * Where bytes of the stream are not what the descriptor carries; NULL: read(2) and write(2). -1 with errno: EAGAIN, or the end. more: it is
+	 * worth another call at once.
+	 */
+	ssize_t (*read)(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more);
+	ssize_t (*write)(struct hub_forward *f, const uint8_t *data, size_t len);
 	/* It is over, and the client knows of it: tell it why. */
 	void (*over)(struct hub_forward *f, struct client *c, const char *why);
 };
@@ -50,6 +56,12 @@ struct hub_forward {
 struct hub_forward *forward_begin(struct client *client, struct ipc_msg *msg, const struct hub_forward_kind *kind, size_t size,
     const char *device, const char *id, struct json_w *w, int *ret_r);
 void forward_send(struct hub_forward *f, struct json_w *w);
+
+/* What a kind without read() does. */
+ssize_t forward_read(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more);
+
+/* Another descriptor in the place of the one it has, which is closed. 0 or -errno: fd is still the caller's. */
+int forward_replace(struct hub_forward *f, int fd);
 
 /* The client it belongs to, NULL when it is gone. */
 struct client *forward_client(const struct hub_forward *f);

@@ -5,6 +5,7 @@
 #include "hub/adminl2.h"
 #include "hub/client.h"
 
+int client_l2_tap(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_l2(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 
 #endif

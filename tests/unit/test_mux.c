@@ -281,6 +281,37 @@ a_slow_owner_stops_the_peer(void **state)
 	assert_true(d.got == h.total && d.closes == 0);
 }
 
+/* A wider window is said at once, holds what it says, and moves by its own half. */
+static void
+a_wider_window_is_promised(void **state)
+{
+	static struct owner h, d;
+
+	open_both(&h, &d, &file);
+	h.total = 4 * MUX_WINDOW_BULK;
+	d.take_max = 0;
+	mux_widen(&d.c, MUX_WINDOW_BULK);
+	mux_widen(&d.c, STREAM_WINDOW);		/* never back */
+	mux_widen(&d.c, MUX_WINDOW_MAX + 1);
+	carry(&dev, &hub);
+	mux_want(&h.c);
+	for (int i = 0; i < 40; i++) {
+		mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
+		carry(&hub, &dev);
+	}
+	assert_int_equal(h.sent, MUX_WINDOW_BULK);
+	assert_int_equal(d.c.kept_len - d.c.kept_off, MUX_WINDOW_BULK);
+	mux_widen(&d.c, MUX_WINDOW_MAX);	/* not behind what came */
+	d.take_max = 1u << 20;
+	for (int i = 0; i < 100 && d.got < h.total; i++) {
+		mux_resume(&d.c);
+		carry(&dev, &hub);
+		mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
+		carry(&hub, &dev);
+	}
+	assert_true(d.got == h.total && d.closes == 0 && h.closes == 0);
+}
+
 static void
 end_waits_until_everything_is_taken(void **state)
 {
@@ -569,7 +600,7 @@ main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(bytes_go_both_ways_and_both_ends_close), T(a_slow_owner_stops_the_peer), T(end_waits_until_everything_is_taken),
+		T(bytes_go_both_ways_and_both_ends_close), T(a_slow_owner_stops_the_peer), T(a_wider_window_is_promised), T(end_waits_until_everything_is_taken),
 		T(classes_go_first_and_equals_take_turns), T(without_room_nothing_is_lost),
 		T(what_breaks_the_rules_ends_the_channel_only), T(overlap_is_trimmed), T(ids_are_odd_and_used_once),
 		T(an_unknown_channel_is_answered_once), T(an_owner_may_end_it_inside_a_call),
