@@ -780,6 +780,17 @@ def unhardened(path):
     return [what for what, so in lacks.items() if so]
 
 
+def runs_on_the_oldest(path, name):
+    """B100: on the oldest processor that the architecture's packages are for. What needs a newer one dies of an illegal instruction."""
+    emulator, cpu = {"x86_64": ("qemu-x86_64", "qemu64"), "aarch64": ("qemu-aarch64", "cortex-a53")}[ARCH]
+    if ARCH == "x86_64":
+        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True).stdout
+        assert not re.search(r"%[yz]mm\d|\s(?:andn|bextr|pdep|pext|mulx|rorx|sarx|shlx|shrx|lzcnt|popcnt)\w?\s", code), name
+    if shutil.which(emulator):
+        out = subprocess.run([emulator, "-cpu", cpu, path, "-V"], capture_output=True, text=True, timeout=60, check=False)
+        assert out.returncode == 0 and out.stdout.startswith(name + " "), (name, out)
+
+
 @pytest.mark.skipif("EDGEWARD_ALL" not in os.environ, reason="skipped: builds twice, which takes minutes; EDGEWARD_ALL=1 runs it")
 def test_two_builds_of_a_commit_are_identical(rig):
     manifests = []
@@ -791,6 +802,7 @@ def test_two_builds_of_a_commit_are_identical(rig):
     assert manifests[0] == manifests[1]
     for name in PROGRAMS:
         assert not unhardened(os.path.join(rig.where, "a", name)), name
+        runs_on_the_oldest(os.path.join(rig.where, "a", name), name)
     size = sum(os.path.getsize(os.path.join(rig.where, "a", name)) for name in PROGRAMS)
     print(f"{size} bytes of programs in a release, the goal P10 is 1500000")
     assert size <= 1_500_000
