@@ -42,6 +42,19 @@ check_shown(const struct conf *conf, char error[208])
 	return WORK_OK;
 }
 
+/* The manual has the socket given to the runners' group, and whoever reaches it is root: without a view of its own all work would. */
+static enum work_refusal
+check_socket(const struct policy *policy, uint32_t parts, char error[208])
+{
+	char where[POLICY_WHERE];
+
+	if (policy->engine_socket[0] == '\0' || (parts & LAUNCH_PART_MOUNT) != 0)
+		return WORK_OK;
+	snprintf(error, 208, "%s: without a view of the file system for each workload alone (sandbox-level = uid, or no user namespaces) the "
+	    "socket would be in reach of all work; remove this line", policy_where(policy, POLICY_ENGINE_SOCKET, where));
+	return WORK_REFUSED_SANDBOX;
+}
+
 enum work_network
 confinement_network(const struct policy *policy)
 {
@@ -110,5 +123,5 @@ confinement_decide(const struct conf *conf, const struct policy *policy, const s
 			c.parts |= LAUNCH_PART_LINKS;
 	}
 	*ret_parts = c.parts;
-	return check_shown(conf, error);
+	return check_socket(policy, c.parts, error) == WORK_OK ? check_shown(conf, error) : WORK_REFUSED_SANDBOX;
 }

@@ -96,11 +96,17 @@ connect_path(const void *path)
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	size_t len = strlen(path);
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 
 	memcpy(sun.sun_path, path, len);
 	if (sun.sun_path[0] == '@')
 		sun.sun_path[0] = '\0';
-	return connect(fd, (struct sockaddr *)&sun, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0 ? -errno : 0;
+	if (connect(fd, (struct sockaddr *)&sun, size) == 0)
+		return 0;
+	if (errno != EPROTOTYPE)
+		return -errno;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);	/* such as an engine's */
+	return connect(fd, (struct sockaddr *)&sun, size) < 0 ? -errno : 0;
 }
 
 static long
@@ -225,7 +231,9 @@ main(int argc, char **argv)
 		"/dev/mem", "/dev/kmsg", "/dev/vda", "/etc/shadow", "/proc/kcore", "/etc/edgeward/edgeward.conf", "/sys/kernel", "/run/systemd",
 		"/var/lib", "/root", "/home", "/boot" };
 	static const char *const unwritable[] = { "/usr/x", "/etc/x", "/x", "/opt/x", "/bin/x", "/var/x", "/run/x", "/dev/x",
-		"/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/etc/passwd", "/sys/devices/system/cpu/cpu0/online" };
+		"/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/etc/passwd", "/sys/devices/system/cpu/cpu0/online",
+		/* out of its cgroup, which is its limits and its end */
+		"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs", "/sys/fs/cgroup/cgroup.subtree_control" };
 	char name[600];
 
 	if (argc < 2)

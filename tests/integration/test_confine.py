@@ -131,6 +131,27 @@ def test_a_hostile_workload_at_level_uid(by_uid):
         assert got[f"read:{path}"] == "EACCES", path
 
 
+@root
+def test_an_engines_socket_is_in_nobodys_reach():
+    """One that is open to the runners' group, as containers need it: other work does not see it; where all would, nothing starts."""
+    where = f"/tmp/ewengine.{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.bind(where)
+        s.listen(4)
+        os.chmod(where, 0o666)
+        try:
+            line = f"[containers]\nengine-socket = {where}\n"
+            with Device(policy=line) as d:
+                got = attempts(d, "bad", d.launcher.pid, where)
+                assert (got[f"read:{where}"], got[f"connect:{where}"]) == ("ENOENT", "ENOENT")
+            with Device(policy=UID_LEVEL + line) as d:
+                assert "socket would be in reach of all work" in d.start(["true"], work_dir="bad", expect=SANDBOX)
+            with Device(policy=UID_LEVEL) as d:     # it would be: so the refusal is for a reason
+                assert attempts(d, "bad", d.launcher.pid, where)[f"connect:{where}"] == "done"
+        finally:
+            os.unlink(where)
+
+
 @pytest.mark.parametrize("kind", [pytest.param("dev", marks=root), "plain"])
 def test_alone_with_its_init(request, kind):
     d = request.getfixturevalue(kind)

@@ -268,8 +268,8 @@ def memory(content=b"", seals=0):
     return fd
 
 
-def start_struct(handle=b"good", slot=0, nofile=0, io_rate=0, nice=0, oom=0, parts=0x1df, stage=0, show=b""):
-    return struct.pack("=72sIIQQIIIIiiII200s", handle, slot, nofile, 0, io_rate, 0, 0, 0, 0, nice, oom, parts, stage, show)
+def start_struct(handle=b"good", slot=0, nofile=0, memory=0, io_rate=0, io_major=0, pids=0, cpu=0, nice=0, oom=0, parts=0x1df, stage=0, show=b""):
+    return struct.pack("=72sIIQQIIIIiiII200s", handle, slot, nofile, memory, io_rate, io_major, 0, pids, cpu, nice, oom, parts, stage, show)
 
 
 @pytest.fixture
@@ -324,7 +324,9 @@ def works(dev):
 
 @pytest.mark.parametrize("bad", [
     {"slot": POOL_COUNT if ROOT else 1}, {"slot": 0xffffffff}, {"slot": 1 << 31}, {"handle": b"a/b"}, {"handle": b"../launch"},
-    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"oom": -1000}, {"nofile": 1 << 30}, {"stage": 1 << 16}, {"io_rate": 1},
+    {"handle": b""}, {"handle": b"x" * 72}, {"handle": b"good\0x"}, {"nice": -1}, {"nice": 20}, {"nice": -(1 << 31)}, {"oom": -1000}, {"oom": -1},
+    {"oom": 1001}, {"oom": (1 << 31) - 1}, {"nofile": 1 << 30}, {"nofile": (1 << 20) + 1}, {"stage": 1 << 16}, {"stage": 16}, {"io_rate": 1},
+    {"parts": 0x5df}, {"parts": 0x200}, {"parts": 0x200 | 0x1df}, {"parts": 0x3ff & ~0x80}, {"parts": 0x3ff & ~0x2}, {"parts": 1 << 12}, {"parts": 0x2},
     {"parts": 1 << 9}, {"parts": 1 << 31}, {"parts": 0x4}, {"parts": 0x1de}, {"show": b"usr"}, {"show": b"/a/../b"}, {"show": b"/a//b"},
     {"show": b"/a/."}, {"show": b"/"}, {"show": b"/a /b "}, {"show": b"/a\0x"}, {"show": b"/" + b"x" * 199}], ids=str)
 def test_the_launcher_checks_every_field(hostile, bad):
@@ -335,6 +337,50 @@ def test_the_launcher_checks_every_field(hostile, bad):
     close(fds)
     nothing_runs(hostile)
     works(hostile)
+
+
+@pytest.mark.parametrize("limit,controller", [({"memory": 1 << 26}, "memory"), ({"pids": 50}, "pids"), ({"cpu": 500}, "cpu"), ({"io_rate": 1 << 20, "io_major": 8}, "io")],
+                         ids=["memory", "pids", "cpu", "io"])
+def test_the_launcher_promises_no_limit_it_cannot_keep(hostile, limit, controller):
+    with open(f"{workdrv.V2}/cgroup.controllers", encoding="ascii") as f:
+        if controller in f.read().split():
+            pytest.skip(f"skipped: this machine has the controller {controller}")
+    fds = start_fds(hostile)
+    hostile.give(START, start_struct(**limit), fds)
+    typ, status, got = hostile.record_of()
+    assert typ == ANSWER and status < 0 and got == []
+    close(fds)
+    nothing_runs(hostile)
+    works(hostile)
+
+
+@pytest.mark.skipif(not ROOT, reason="skipped: without root there are no other users")
+@pytest.mark.parametrize("where", ["/", "/etc", "run", "state"])
+def test_another_work_root_is_no_way_to_what_is_not_the_runners(hostile, where):
+    """workerd gives the work root as a descriptor: what lies there is opened as the runner, whose files they are not."""
+    os.makedirs(f"{hostile.dir}/net", exist_ok=True)
+    with open(f"{hostile.dir}/net/credential", "w", encoding="ascii") as f:
+        f.write("secret")
+    os.chmod(f"{hostile.dir}/net/credential", 0o600)
+    os.chown(f"{hostile.dir}/net/credential", workdrv.NET_UID, workdrv.NET_UID)
+    fds = start_fds(hostile, script=f"cat {hostile.dir}/net/credential /etc/shadow; echo x >/etc/edgeward-implant; echo x >/usr/edgeward-implant; "
+                                    f"cat {hostile.dir}/state/*; echo ended; sleep 60")
+    os.close(fds[3])
+    fds[3] = os.open(where if where.startswith("/") else f"{hostile.dir}/{where}", os.O_RDONLY | os.O_DIRECTORY)
+    hostile.give(START, start_struct(), fds)
+    _, status, got = hostile.record_of()
+    end, data = time.monotonic() + 10, b""
+    while status == 0 and b"ended" not in data and time.monotonic() < end:
+        try:
+            more = os.read(got[0], 4096)
+            if not more:
+                break
+            data += more
+        except BlockingIOError:
+            time.sleep(0.02)
+    assert b"secret" not in data and b"root:" not in data
+    assert not os.path.exists("/etc/edgeward-implant") and not os.path.exists("/usr/edgeward-implant")
+    close(fds + got)
 
 
 @pytest.mark.parametrize("seals", [0, None, *(SEALS & ~bit for bit in SEAL_BITS)])
@@ -444,3 +490,117 @@ def test_workerd_drops_the_channel(device, what):
             pass
     device.connect()
     assert device.run(["/bin/echo", "on"]).data == b"on\n"
+
+
+ATTACH_REQ, FILE_REQ, HARNESS_REQ, DEVICE_REQ, L2_REQ = 0x288, 0x2a0, 0x2c0, 0x260, 0x280
+
+
+def attach_record(handle="h", session=b"", flags=0, rows=24, cols=80, who=b"implant", at=0):
+    return struct.pack("=128s72s64sIHHQ", session, handle.encode(), who, flags, rows, cols, at)
+
+
+def file_record(handle="h", work_dir=b"", path=b"f", size=0, put=0, mode=0, sha=bytes(32)):
+    return struct.pack("=72s1024s1024s32sQII", handle.encode(), work_dir, path, sha, size, put, mode)
+
+
+def harness_record(name=b"claude"):
+    return struct.pack("=72s", name)
+
+
+def device_record(ident=b"cam", handle=b"", busid=b"1-1", devid=0x10002, speed=3):
+    return struct.pack("=32s72s32sIIHHI", ident, handle, busid, devid, speed, 1, 2, 0)
+
+
+def l2_record(ident=b"eth", handle=b"", name=b"eth1", mac=b"\x02\0\0\0\0\x01", mtu=1500, offload=0, naddrs=0):
+    return struct.pack("=32s72s16s6sHII80s", ident, handle, name, mac, mtu, offload, naddrs, bytes(80))
+
+
+def ask(dev, typ, data, fds=()):
+    """A record as a hostile connectd sends it: (first number of the answer, its text), or None if workerd ended the channel."""
+    dev.ids += 1
+    ident = dev.ids
+    head = HDR.pack(typ, VERSION, len(fds), len(data), ident, 0)
+    dev.chan.sendmsg([head + data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            body, got, _, _ = socket.recv_fds(dev.chan, 1 << 17, 4)
+        except ConnectionResetError:
+            body, got = b"", []
+        close(got)
+        if not body:
+            return None
+        if HDR.unpack_from(body)[0] == typ + 1 and HDR.unpack_from(body)[4] == ident:
+            answer = body[HDR.size:]
+            first = answer[0] if typ == HARNESS_REQ else struct.unpack_from("=I", answer)[0]
+            return first, len(got), answer.replace(b"\0", b"").decode(errors="replace")
+    raise AssertionError(f"no answer to {typ:x}")
+
+
+VERBS = [(ATTACH_REQ, attach_record, "attach = no"), (FILE_REQ, file_record, "files = no"), (HARNESS_REQ, harness_record, "harnesses install is no"),
+         (DEVICE_REQ, device_record, "usb = no"), (L2_REQ, l2_record, "l2 = no")]
+
+
+@pytest.mark.parametrize("typ,record,line", VERBS, ids=[line for _, _, line in VERBS])
+def test_what_connectd_asks_for_is_measured_by_workerds_policy(device, typ, record, line):
+    """A connectd that was taken over skips its own checks; those of workerd and its own copy of policy.conf stand."""
+    run = device.start(["sleep", "60"], work_dir="pol")
+    command = memory(b"\0\0\0\0\1\0\0\0\7\0\0\0/bin/sh", SEALS)
+    first, fds, text = ask(device, typ, record(handle=run.handle) if typ in (ATTACH_REQ, FILE_REQ) else record(), [command] if typ == ATTACH_REQ else [])
+    os.close(command)
+    assert fds == 0 and line in text, text
+    assert first == (workdrv.POLICY if typ == ATTACH_REQ else 0)
+    device.signal(run, 9)
+    device.finish(run)
+
+
+MALFORMED = [
+    (ATTACH_REQ, attach_record(handle="a/b")), (ATTACH_REQ, attach_record(flags=0x20)), (ATTACH_REQ, attach_record(session=b"x" * 128)),
+    (ATTACH_REQ, attach_record(who=b"x" * 64)), (ATTACH_REQ, attach_record()[:-1]), (ATTACH_REQ, attach_record() + b"\0"),
+    (FILE_REQ, file_record(path=b"../f")), (FILE_REQ, file_record(path=b"/etc/passwd")), (FILE_REQ, file_record(path=b"")),
+    (FILE_REQ, file_record(path=b"a//b")), (FILE_REQ, file_record(path=b"x" * 1024)), (FILE_REQ, file_record(put=2)),
+    (FILE_REQ, file_record(mode=0o4755, put=1)), (FILE_REQ, file_record(handle="../x")), (FILE_REQ, file_record()[:-1]),
+    (HARNESS_REQ, harness_record(b"../claude")), (HARNESS_REQ, harness_record(b"a b")), (HARNESS_REQ, harness_record(b"")),
+    (HARNESS_REQ, harness_record(b"x" * 72)), (HARNESS_REQ, harness_record(b"a\0b")),
+    (DEVICE_REQ, device_record(ident=b"../x")), (DEVICE_REQ, device_record(busid=b"1 1")), (DEVICE_REQ, device_record(handle=b"a/b")),
+    (DEVICE_REQ, device_record(ident=b"x" * 32)), (DEVICE_REQ, device_record()[:-1]),
+    (L2_REQ, l2_record(name=b"a/b")), (L2_REQ, l2_record(ident=b"../x")), (L2_REQ, l2_record(mtu=1)), (L2_REQ, l2_record(offload=2)),
+    (L2_REQ, l2_record(naddrs=5)), (L2_REQ, l2_record(mac=b"\x01\0\0\0\0\1")), (L2_REQ, l2_record()[:-1]),
+]
+
+
+@pytest.fixture
+def lenient():
+    """Everything is permitted, so that what is refused is refused for its form."""
+    with Device(policy="[work]\nattach = yes\nfiles = write\n[devices]\nusb = yes\nl2 = yes\n[harnesses]\ninstall = yes\n") as d:
+        yield d
+
+
+@pytest.mark.parametrize("n", range(len(MALFORMED)))
+def test_what_connectd_says_wrong_gets_nothing(lenient, n):
+    """Ended or refused, never obeyed; and the next connectd is served."""
+    typ, data = MALFORMED[n]
+    answer = ask(lenient, typ, data)
+    if answer is None:
+        lenient.connect()
+    else:
+        assert answer[1] == 0 and (answer[0] != 0 if typ == ATTACH_REQ else answer[0] == 0), answer
+    assert lenient.run(["/bin/echo", "on"]).data == b"on\n"
+
+
+@pytest.mark.parametrize("what", ["no command", "two commands", "unsealed", "a directory", "empty", "cut off"])
+def test_the_command_of_an_attach_is_sealed_memory(lenient, what):
+    run = lenient.start(["sleep", "60"], work_dir="att")
+    good = b"\0\0\0\0\1\0\0\0\7\0\0\0/bin/sh"
+    fds = {"no command": lambda: [], "two commands": lambda: [memory(good, SEALS), memory(good, SEALS)], "unsealed": lambda: [memory(good)],
+           "a directory": lambda: [os.open("/etc", os.O_RDONLY)], "empty": lambda: [memory(b"", SEALS)],
+           "cut off": lambda: [memory(good[:-1], SEALS)]}[what]()
+    answer = ask(lenient, ATTACH_REQ, attach_record(handle=run.handle), fds)
+    close(fds)
+    if answer is None:
+        lenient.connect()
+    else:
+        assert answer[0] != 0 and answer[1] == 0, answer
+    assert lenient.run(["/bin/echo", "on"]).data == b"on\n"
+    lenient.signal(run, 9)
+    lenient.finish(run)
