@@ -31,6 +31,7 @@
 #include "workerd/leases.h"
 #include "workerd/output.h"
 #include "workerd/privchan.h"
+#include "workerd/pulse.h"
 #include "workerd/sandbox.h"
 #include "workerd/result.h"
 #include "workerd/spill.h"
@@ -194,6 +195,7 @@ open_channels(void)
 	if (r < 0)
 		fatal("cannot start (the launcher starts me): %s", strerror(-r));
 	output_start(&self);
+	pulse_start(self.loop);
 }
 
 static void

@@ -30,6 +30,8 @@ static const struct sandbox_rule work_rules[] = {
 	{ SCMP_SYS(fcntl), 1, { SANDBOX_EQ(1, F_GET_SEALS) } },
 	/* which device file belongs to which USB device */
 	CALL(readlinkat),
+	/* pulse.c: the end that it puts off */
+	CALL(setitimer),
 	/* the journal, owners of work directories, the spool (its directory is made before this); the inventory */
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),

@@ -32,6 +32,8 @@ enum launch_type {
 	LAUNCH_EV_FORGET = 0x0416,	/* W: struct launch_ref; L drops its copies. Only after ENDED */
 };
 
+#define LAUNCH_WATCHDOG	"EDGEWARD_WATCHDOG_USEC"	/* variable for W: L's own WATCHDOG_USEC, if it has one */
+
 /* The init channel has no HELLO: I is a copy of L, and W has checked L. */
 enum init_type {
 	INIT_EV_STARTED = 0x0500,	/* I: struct launch_report; execve of the payload succeeded */

@@ -90,12 +90,35 @@ def check_needed(args):
             continue
         seen += 1
         out = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
-        for lib in re.findall(r"NEEDED.*\[([^\]]+)\]", out):
-            name = re.sub(r"(-[\d.]+)?\.so.*", "", lib)
-            if name not in allowed | rules.RUNTIME:
-                bad.append(f"{exe}: is linked with {lib}")
+        linked = {re.sub(r"(-[\d.]+)?\.so.*", "", lib) for lib in re.findall(r"NEEDED.*\[([^\]]+)\]", out)}
+        bad += [f"{exe}: is linked with {name}" for name in sorted(linked - allowed - rules.RUNTIME)]
+        bad += [f"{exe}: rules.py lets it have {name}, which it does not use" for name in sorted(allowed - linked)]
     if seen == 0:
         raise Skipped("nothing is built")
+    return bad
+
+
+def check_dependencies(_args):
+    """What is linked, what is built with, and what the packages name is the same everywhere, and README.md gives each its reason."""
+    bad, readme = [], read("README.md").split("## What it is linked with, and why", 1)[1]
+    table = "\n".join(line.split("|")[1] for line in readme.splitlines() if line.startswith("| "))
+    linked = set().union(*rules.NEEDED.values())
+    bad += [f"README.md: the table of libraries lacks {lib}" for lib in sorted(linked) if rules.LIBRARIES.get(lib, ("?",))[0] not in table]
+    for name in re.findall(r"[\w-]+(?: 3)?", table):
+        if name not in ("library", "---") and name not in {row[0] for row in rules.LIBRARIES.values()}:
+            bad.append(f"README.md: {name} is in the table, and nothing is linked with it")
+    bad += [f"rules.py: nothing is linked with {lib}" for lib in sorted(set(rules.LIBRARIES) - linked)]
+    dev = {row[1] for row in rules.LIBRARIES.values()}
+    control = read("packaging/debian/control")
+    for path, text in (("packaging/packages.build", read("packaging/packages.build")), ("packaging/debian/control", control.split("\n\n", 1)[0])):
+        found = set(re.findall(r"^ ?(lib(?!c6-)[\w-]+-dev)", text, re.M))
+        bad += [f"{path}: {'lacks' if name in dev else 'has for nothing'} {name}" for name in sorted(found ^ dev)]
+    section = control.split("\n\n")[1]
+    programs = set(re.findall(r"^ ([a-z][\w-]+)(?: \(.*\))?,$", section, re.M)) - {"edgeward-hub"}
+    bad += [f"packaging/debian/control: README.md does not say what {name} is for" for name in sorted(programs)
+            if rules.PROGRAMS.get(name, name) not in readme]
+    for path, text in (("meson.build", read("meson.build")),):
+        bad += [f"{path}: does not look for {row[2]}" for row in rules.LIBRARIES.values() if not re.search(rf"'{row[2]}'", text)]
     return bad
 
 

@@ -39,7 +39,7 @@ NEEDED = {
     "privupgrade/privtrial": {"libcap"},
     "privaccount/privaccount": {"libcap", "libinih"},     # libcap: by common/runprog
     "workerd/workerd": {"libcap", "libseccomp", "libinih", "libxxhash"},
-    "workerd/launcher/launcher": {"libcap", "libseccomp"},
+    "workerd/launcher/launcher": set(),
     "connectd/connectd": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libwslay", "libyajl", "libcares"},
     "connectd/netprobe": {"libcap", "libseccomp", "libinih", "libxxhash", "libssl", "libcrypto", "libyajl", "libcares"},
     "edgectl/edgectl": {"libyajl", "libinih", "libcap", "libxxhash", "libmd"},     # libcap: by common/runprog, which can also run a program as another user
@@ -48,6 +48,16 @@ NEEDED = {
 }
 RUNTIME = {"libc", "libm", "ld-linux-x86-64", "ld-linux-aarch64", "libgcc_s", "libpthread", "libdl", "librt",
            "libasan", "libubsan", "libtsan", "liblsan"}
+
+# Library: its name in README.md, Debian's package to build with, meson.build's name.
+LIBRARIES = {
+    "libssl": ("OpenSSL 3", "libssl-dev", "openssl"), "libcrypto": ("OpenSSL 3", "libssl-dev", "openssl"), "libwslay": ("wslay", "libwslay-dev", "wslay"),
+    "libyajl": ("yajl", "libyajl-dev", "yajl"), "libcares": ("c-ares", "libc-ares-dev", "libcares"), "libinih": ("inih", "libinih-dev", "inih"),
+    "libcap": ("libcap", "libcap-dev", "libcap"), "libseccomp": ("libseccomp", "libseccomp-dev", "libseccomp"),
+    "libxxhash": ("libxxhash", "libxxhash-dev", "libxxhash"), "libmd": ("libmd", "libmd-dev", "libmd"), "libsqlite3": ("SQLite", "libsqlite3-dev", "sqlite3"),
+}
+# Packages that README.md calls by another name.
+PROGRAMS = {"ca-certificates": "CA certificates", "nftables": "nft", "passt": "pasta"}
 
 # Lines. Aims stand in CONTRIBUTING.md; these are the bounds.
 FILE_MAX = 600

@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -214,6 +215,8 @@ serve(struct launcher *l)
 	l->delay = DELAY_MIN;
 	if (notify_init(&l->notify, l->loop) < 0)
 		log_warn("the service manager's notification socket cannot be used");
+	if (l->notify.period_ms > 0)
+		setenv(LAUNCH_WATCHDOG, l->manager[1], 1);	/* workerd, too, must not hang */
 	loop_timer_init(&l->restart, start_worker, l);
 	loop_timer_init(&l->reloaded, reload_over, l);
 	start_worker(&l->restart);
