@@ -386,3 +386,14 @@ def test_a_descriptor_whose_close_waits_keeps_nobody_from_it(helper, tmp_path, l
         slow.wait(20)
     err = helper.end()
     assert helper.proc.returncode == 0 and "runtime error" not in err, err
+
+
+def test_its_threads_are_there_before_the_filter(helper, tmp_path):
+    """What the C library does at the beginning of a thread is not among its calls: again and again, since it is a matter of who is first."""
+    helper.end()
+    (tmp_path / "privhelper").mkdir(mode=0o700)
+    for _ in range(30):
+        helper.proc = start(["-r", helper.dir, "-s", helper.dir, "-l", "yes", "-N", str(NET), "-W", str(WORK)], helper.listener)
+        assert " serves uids " in helper.proc.stderr.readline()
+        helper.end()
+        assert helper.proc.returncode == 0
