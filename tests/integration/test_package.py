@@ -14,6 +14,7 @@ import pytest
 
 from lib.agent import BUILD, REPO, is_root
 from lib.clockshim import Clock
+from lib.release import PROGRAMS, SIZE_MAX, unhardened
 
 DEBS = os.path.join(BUILD, "deb")
 
@@ -67,6 +68,18 @@ def newer(deb, where):
             f.write(line.replace(f" {sequence}", f" {following}"))
     subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, where], check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(tree)
+
+
+@pytest.mark.timeout(900)
+def test_p10_programs_are_small_and_hardened(debs, tmp_path):
+    """What the package installs of a release; netprobe and run-foreground beside it are not counted, and are as hardened."""
+    subprocess.run(["dpkg-deb", "-x", next(d for d in debs if "edgeward_" in d), str(tmp_path)], check=True)
+    where = tmp_path / "usr/lib/edgeward"
+    paths = {n: tmp_path / "usr/bin/edgectl" if n == "edgectl" else where / n for n in (*PROGRAMS, "netprobe", "run-foreground")}
+    assert not {n: u for n, p in paths.items() if (u := unhardened(str(p)))}
+    size = sum(paths[n].stat().st_size for n in PROGRAMS)
+    print(f"{size} bytes of programs in the package, the goal P10 is {SIZE_MAX}")
+    assert size <= SIZE_MAX
 
 
 @pytest.mark.timeout(900)

@@ -9,6 +9,7 @@ import subprocess
 from lib.agent import BUILD, REPO
 
 PROGRAMS = ("connectd", "workerd", "launcher", "privhelper", "privupgrade", "privtrial", "privaccount", "edgectl")
+SIZE_MAX = 1_500_000      # P10: these together, stripped
 PRIVUPGRADE = os.path.join(BUILD, "privupgrade/privupgrade")
 PRIVTRIAL = os.path.join(BUILD, "privupgrade/privtrial")
 EDGECTL = os.path.join(BUILD, "edgectl/edgectl")
@@ -52,6 +53,18 @@ kill -9 $(cat $d/pid.$n) 2>/dev/null
 echo 0 >$d/restarts.$n
 start $n
 """.replace("{{", "{").replace("}}", "}")
+
+
+def unhardened(path):
+    """What of the hardening a program lacks. Being small must not cost any of it."""
+    def readelf(*args):
+        return subprocess.run(["readelf", "-W", *args, path], capture_output=True, text=True, check=True).stdout
+    segments, dynamic, calls = readelf("-l"), readelf("-d"), readelf("--dyn-syms")
+    lacks = {"PIE": "Elf file type is DYN" not in segments, "RELRO": "GNU_RELRO" not in segments, "BIND_NOW": "BIND_NOW" not in dynamic,
+             "a stack that is not executed": not re.search(r"GNU_STACK .* RW +0x", segments),
+             "code apart from what is read": not re.search(r"LOAD .* R E ", segments) or not re.search(r"LOAD .* R +0x", segments),
+             "the stack protector": "__stack_chk_fail" not in calls, "fortified calls": "_chk@GLIBC" not in calls, "being stripped": ".symtab" in readelf("-S")}
+    return [what for what, so in lacks.items() if so]
 
 
 def compile_tool(name, where):
