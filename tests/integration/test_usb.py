@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -26,7 +27,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Exporter:
     """A usbipd with one device: answers the import, then sends back what it gets."""
 
-    def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None):
+    def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None, reads=True):
+        self.reads = reads
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.busid, self.ended, self.conns = busid, 0, []
@@ -56,6 +58,8 @@ class Exporter:
         # In pieces, as TCP may bring it.
         for i in range(0, len(self.reply), 100):
             c.sendall(self.reply[i:i + 100])
+        while not self.reads:
+            time.sleep(0.1)
         try:
             while got := c.recv(65536):
                 c.sendall(got)
@@ -90,9 +94,14 @@ class Site:
                              ("privhelper/privhelper", os.path.join(HERE, "../tools/fakepriv.py"))):
             os.makedirs(os.path.dirname(os.path.join(build, name)), exist_ok=True)
             shutil.copy2(target or os.path.join(BUILD, name), os.path.join(build, name))
+        kernel = (policy or {}).pop("kernel", None)
+        if kernel:      # what stands at the kernel's end, its input the socket
+            with open(os.path.join(self.hub.dir, "kernel"), "w", encoding="ascii") as k:
+                k.write(f"#!/bin/sh\n{kernel}\n")
+            os.chmod(k.name, 0o755)
         mount = f"mount --make-rprivate / && mount --bind {os.path.dirname(self.vhci)} /sys/devices/platform && exec \"$@\""
         self.agent = Agent(conf={"hub": {"url": self.hub.url, "ca-file": f.name}}, policy={"devices": {"usb": "yes"} if policy is None else policy},
-                           name="dev", token=False, prefix=("unshare", "-m", "sh", "-c", mount, "sh"))
+                           name="dev", token=False, prefix=("env", *([f"FAKEPRIV_KERNEL={k.name}"] if kernel else []), "unshare", "-m", "sh", "-c", mount, "sh"))
         self.agent.argv = lambda argv=self.agent.argv(): [*argv[:argv.index("-b") + 1], build, *argv[argv.index("-b") + 2:]]
         self.agent.give_token(self.hub.token("--name", "dev"))
         self.agent.write_conf()
@@ -215,6 +224,38 @@ def test_b106_whoever_dies_both_sides_are_free(site):
     site.hub.start()
     site.connected()
     attach()
+
+
+def test_b106_a_link_that_goes_silent(site):
+    """connectd stands still: the hub hears nothing, and the usbipd has its device back within 30 s; then the port is free and the next attach works."""
+    e = site.exporter()
+    run = site.run(["sleep", "600"])
+    p = site.forward(e, "--for", run)
+    site.opened(p)
+    pid = site.agent.pid("connectd")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: e.ended == 1, 32, "the usbipd has its device back")
+        assert p.wait(20) == 1
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    site.connected()
+    wait_for(site.free, 30, lambda: f"{site.told()} {site.devices()}")
+    site.opened(site.forward(e, "--for", run))
+
+
+@pytest.mark.parametrize("site", [{"usb": "yes", "kernel": "exec cat /dev/zero >&0"}], indirect=True)
+def test_b106_a_usbipd_that_stops_reading(site):
+    """Its machine is there, its program is not: what waits for it is bounded, its lease ends within 30 s, and others go on meanwhile."""
+    e = site.exporter(reads=False)
+    run = site.run(["sleep", "600"])
+    p = site.forward(e, "--for", run)
+    site.opened(p)
+    wait_for(lambda: (row := site.hub.json("usb", "list")) and row[0]["bytes_to_usbipd"] > 1 << 16, 20, "bytes are on their way")
+    assert site.hub.cli("run", "dev", "--", "echo", "on").decode() == "on\n"
+    assert p.wait(45) == 1 and b"the usbipd ended it" in p.stderr.read()
+    wait_for(lambda: site.devices()["devices"] == [], 20, site.devices)
+    assert site.hub.cli("run", "dev", "--", "echo", "on").decode() == "on\n"
 
 
 def test_refusals_and_a_start_that_names_a_device(site):

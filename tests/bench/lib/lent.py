@@ -268,6 +268,34 @@ class Segment:
         self.forward.stdout.close()
 
 
+class Floor:
+    """The kernel alone between two interfaces: tapfloor.c, which says what it leaves out."""
+
+    def __init__(self, out, side, offload):
+        self.name, self.relay, self.side, self.far = "floor gso" if offload else "floor", out / "bin/relay", side, Side(f"ewbench-f{int(offload)}")
+        self.net = f"10.79.{int(offload)}"
+        self.process = subprocess.Popen([str(out / "bin/tapfloor"), side.name, f"flo{int(offload)}", self.far.name, "flo0", "offload" if offload else "plain"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.both = [int(p) for p in self.process.stdout.readline().split()]
+        side.up(f"flo{int(offload)}", f"{self.net}.1/24")
+        self.far.up("flo0", f"{self.net}.2/24")
+        self.server = subprocess.Popen([*self.far.enter, str(self.relay), "server", "0.0.0.0", "7000"], stdout=subprocess.PIPE)
+        self.server.stdout.readline()
+
+    def pids(self):
+        return self.both
+
+    def argv(self, mib):
+        return [*self.side.enter, self.relay, "client", f"{self.net}.2:7000", "200", mib]
+
+    def close(self):
+        for end in (self.process, self.server):
+            stop(end)
+            end.stdout.close()
+        self.process.stdin.close()
+        self.far.remove()
+
+
 class Openvpn:
     """tap over TCP on loopback, AES-256-GCM, its interfaces moved into namespaces of their own."""
     name = "openvpn"
@@ -332,7 +360,7 @@ def segment(out, cert, build, quick, turns, quiet_s, results, say):
         return got
     try:
         chain = Chain(out, build, "[work]\nnetwork = none\n[devices]\nl2 = yes\n", "-l2")
-        subjects += [Segment(out, chain, side, False), Segment(out, chain, side, True)]
+        subjects += [Segment(out, chain, side, False), Segment(out, chain, side, True), Floor(out, side, False), Floor(out, side, True)]
         try:
             subjects.append(Openvpn(out, cert, side))
         except BenchError as e:
@@ -348,6 +376,13 @@ def segment(out, cert, build, quick, turns, quiet_s, results, say):
     def row(what, name, metric, gate, stretch, more):
         return report.row("P13", what, results.median("segment", name, metric), "openvpn", results.median("segment", "openvpn", metric),
                           results.ratio("segment", name, "openvpn", metric), gate, stretch, more)
-    return [row("segment, TCP MB/s", "edgeward", "MBps", 3, 4, True), row("segment, CPU s/GiB", "edgeward", "cpu_s_per_GiB", 0.35, 0.25, False),
+    def alone(what, name, metric):
+        return report.Row("P13", what, report.number(results.median("segment", name, metric)), "openvpn",
+                          report.number(results.median("segment", "openvpn", metric)), report.number(results.ratio("segment", name, "openvpn", metric)),
+                          "-", "-", "kernel alone")
+    return [alone("two interfaces and TCP alone, CPU s/GiB", "floor", "cpu_s_per_GiB"),
+            alone("two interfaces and TCP alone, MB/s", "floor", "MBps"),
+            alone("the same with offload, CPU s/GiB", "floor gso", "cpu_s_per_GiB"),
+            row("segment, TCP MB/s", "edgeward", "MBps", 3, 4, True), row("segment, CPU s/GiB", "edgeward", "cpu_s_per_GiB", 0.35, 0.25, False),
             row("with offload, TCP MB/s", "edgeward gso", "MBps", 7, 10, True),
             row("with offload, CPU s/GiB", "edgeward gso", "cpu_s_per_GiB", 0.15, 0.1, False)]
