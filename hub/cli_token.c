@@ -38,6 +38,21 @@ print_bundle(const struct admin_token *t, const char *server, const char *workdi
 	printf("cloopenroll1.%s\n", out);
 }
 
+/* Two of a name can only be told apart by their ids: better known before the second one is there. */
+static int
+look_for_name(struct cli *cli, const struct ipc_msg *msg, void *ctx)
+{
+	const struct admin_token_req *req = ctx;
+	struct admin_device d;
+	char name[sizeof(d.name)];
+
+	memcpy(&d, msg->data, sizeof(d));
+	if (d.revoked == 0 && strncmp(d.name, req->name, sizeof(d.name)) == 0)
+		fprintf(stderr, "edgehub: there is a device named %s already: two of that name have to be called by their ids; "
+		    "edgehub revoke %s ends the old one\n", cli_text(name, sizeof(name), req->name), d.id);
+	return 0;
+}
+
 static int
 create_token(struct cli *cli, int argc, char *argv[])
 {
@@ -68,6 +83,13 @@ create_token(struct cli *cli, int argc, char *argv[])
 	}
 	if (optind != argc)
 		return cli_usage(line);
+	if (req.name[0] != '\0') {
+		cli->event = look_for_name;
+		cli->ctx = &req;
+		r = cli_request(cli, ADMIN_REQ_DEVICES, NULL, 0);
+		if (r != 0)
+			return r;
+	}
 	r = cli_request(cli, ADMIN_REQ_TOKEN, &req, sizeof(req));
 	if (r != 0)
 		return r;

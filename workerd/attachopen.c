@@ -87,7 +87,7 @@ permitted(struct asked *q)
 	if (p->denied)
 		refuse(q, WORK_REFUSED_POLICY, "%.150s; nothing is started until that is put right", p->problem);
 	else if (q->client == NULL && !p->attach)
-		refuse(q, WORK_REFUSED_POLICY, "%s = no: this device opens no sessions for a hub", policy_where(p, POLICY_ATTACH, where));
+		refuse(q, WORK_REFUSED_POLICY, "%s = no: this device opens no sessions for a hub; its operator may, by attach = yes under [work]", policy_where(p, POLICY_ATTACH, where));
 	else if (q->client != NULL && !p->attach_local)
 		refuse(q, WORK_REFUSED_POLICY, "%s = no: nobody attaches here", policy_where(p, POLICY_ATTACH_LOCAL, where));
 	else if ((q->open.flags & ATTACH_INPUT) != 0 && !p->attach_input && (q->open.flags & ATTACH_WATCH) == 0)

@@ -66,7 +66,7 @@ permitted(const struct workerd *w, const struct file_open *o, char why[208])
 	if (w->policy.files >= (o->put != 0 ? POLICY_FILES_WRITE : POLICY_FILES_READ))
 		return true;
 	policy_value(&w->policy, POLICY_FILES, value, sizeof(value));
-	snprintf(why, 208, "policy: %s = %s: this device lets a hub %s no files of work directories",
+	snprintf(why, 208, "policy: %s = %s: this device lets a hub %s no files of work directories; its operator may, by files under [work]",
 	    policy_where(&w->policy, POLICY_FILES, where), value, o->put != 0 ? "write" : "read");
 	return false;
 }

@@ -264,6 +264,18 @@ def test_tls_floor_and_own_certificate(edgehub, tmp_path):
     other.remove()
 
 
+@BOTH
+def test_a_name_that_is_taken_is_said_before_it_is_given_again(edgehub, edgeward):
+    agent = FakeAgent.enroll(edgehub, edgeward, name="press")
+    assert edgehub.token("--name", "press").startswith("clet1.")    # a token all the same: it may replace the old one
+    assert f"edgehub revoke {agent.agent_id}".encode() in edgehub.last.stderr
+    edgehub.token("--name", "pres")
+    assert edgehub.last.stderr == b""
+    edgehub.cli("revoke", "press")
+    edgehub.token("--name", "press")
+    assert edgehub.last.stderr == b""
+
+
 # ---- runs and their logs ----
 
 @BOTH
