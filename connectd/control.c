@@ -11,6 +11,7 @@
 #include "common/ctlevents.h"
 #include "common/log.h"
 #include "connectd/enroll.h"
+#include "connectd/upgrader.h"
 
 #define QUEUE_MAX	65536
 
@@ -196,6 +197,27 @@ on_enroll(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+static int
+on_upgrade(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
+{
+	struct control_client *cl = ctx;
+	struct upgrader *u = cl->control->link->p.upgrader;
+	struct ctl_upgrade req;
+	char text[sizeof(((struct ctl_text *)NULL)->text)];
+
+	memcpy(&req, msg->data, sizeof(req));
+	cl->used = ++cl->control->count;
+	if (req.cancel > 1 || req.reserved != 0)
+		return -EBADMSG;
+	if (u == NULL || !upgrader_fetching(u, text, sizeof(text)))
+		return answer_text(chan, &msg->hdr, -ENOENT, "");
+	if (req.cancel == 1) {
+		log_info("upgrade cancelled by uid %u", (unsigned)chan->peer.uid);
+		upgrader_fail(u, "cancelled", "an operator of the device cancelled it");
+	}
+	return answer_text(chan, &msg->hdr, 0, text);
+}
+
 const struct ipc_rule control_rules[] = {
 	{ .type = IPC_HELLO, .states = IPC_ST_HELLO, .min = sizeof(struct ipc_hello), .max = sizeof(struct ipc_hello),
 	    .handler = on_hello },
@@ -206,5 +228,7 @@ const struct ipc_rule control_rules[] = {
 	{ .type = CTL_REQ_RECONNECT, .states = IPC_ST_OPEN, .handler = on_reconnect },
 	{ .type = CTL_REQ_ENROLL, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_enroll),
 	    .max = sizeof(struct ctl_enroll), .handler = on_enroll },
+	{ .type = CTL_REQ_UPGRADE, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_upgrade), .max = sizeof(struct ctl_upgrade),
+	    .handler = on_upgrade },
 };
 const size_t control_nrules = sizeof(control_rules) / sizeof(control_rules[0]);

@@ -179,6 +179,16 @@ upgrader_fetched(struct upgrader *u)
 		upgrader_fail(u, r == -ECANCELED ? u->check->why.code : "io", r == -ECANCELED ? u->check->why.detail : strerror(-r));
 }
 
+bool
+upgrader_fetching(const struct upgrader *u, char *text, size_t size)
+{
+	if (u->job.phase != UPJOB_FETCH)
+		return false;
+	snprintf(text, size, "fetching %s: %llu of %llu bytes, try %llu of %u", u->job.target, (unsigned long long)(u->check != NULL ? u->check->at : 0),
+	    (unsigned long long)(u->check != NULL && u->check->known ? u->check->size : 0), (unsigned long long)u->job.tries + 1, UPGRADER_TRIES);
+	return true;
+}
+
 /* Another attempt later, what has come is kept; or the end, when there were too many. */
 void
 upgrader_again(struct upgrader *u, const char *code, const char *detail, int64_t retry_after_ms)

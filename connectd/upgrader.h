@@ -72,6 +72,10 @@ struct upgrader {
 void upgrader_init(struct upgrader *u, const struct upgrader_params *params);
 void upgrader_done(struct upgrader *u);
 
+/* True: what a hub asked for is being fetched; how far it is, in words. upgrader_fail() ends it. */
+bool upgrader_fetching(const struct upgrader *u, char *text, size_t size);
+void upgrader_fail(struct upgrader *u, const char *code, const char *detail);
+
 /* What may be said of this device now; for a release of this version, or NULL. */
 void upgrader_facts(struct upgrader *u, const char *version, struct upfacts *ret_facts);
 

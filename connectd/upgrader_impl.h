@@ -8,7 +8,6 @@
 void upgrader_drop_part(struct upgrader *u);
 int upgrader_begin_part(struct upgrader *u);
 int upgrader_complete(struct upgrader *u);
-void upgrader_fail(struct upgrader *u, const char *code, const char *detail);
 void upgrader_again(struct upgrader *u, const char *code, const char *detail, int64_t retry_after_ms);
 void upgrader_fetched(struct upgrader *u);
 

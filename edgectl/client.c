@@ -163,6 +163,7 @@ static const struct ipc_rule rules_connectd[] = {
 	ANSWER(CTL_ANS_STATUS, sizeof(struct ctl_connectd_status)),
 	ANSWER(CTL_ANS_RECONNECT, 0),
 	ANSWER(CTL_ANS_ENROLL, sizeof(struct ctl_text)),
+	ANSWER(CTL_ANS_UPGRADE, sizeof(struct ctl_text)),
 };
 
 static const struct ipc_rule rules_workerd[] = {

@@ -18,6 +18,7 @@
 #include "common/fdutil.h"
 #include "common/monotime.h"
 #include "common/parse.h"
+#include "edgectl/client.h"
 
 #define POLL_US		100000
 #define UNTAKEN_MS	15000	/* a queued request is taken at once, or by nobody */
@@ -188,10 +189,25 @@ follow(const struct edgectl *ctl, int dir, const struct upgrade_request *request
 	}
 }
 
-/* Queued: it is gone. On trial: privupgrade goes back. */
-static int
-cancel(int dir)
+/* What a hub asked for and connectd fetches, "" = nothing; it may be ended. A connectd that is away fetches nothing. */
+static void
+ask_connectd(struct edgectl *ctl, bool end, struct ctl_text *ret_text)
 {
+	const struct ctl_upgrade req = { .cancel = end };
+	static struct client c;
+
+	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_CONNECTD);
+	client_call(&c, CTL_REQ_UPGRADE, &req, sizeof(req), CLIENT_ANSWER_MS);
+	if (!client_answer(&c, ret_text, sizeof(*ret_text)) || !ipc_str_ok(ret_text->text, sizeof(ret_text->text)))
+		*ret_text = (struct ctl_text){ .text = "" };
+	client_close(&c);
+}
+
+/* Queued: it is gone. On trial: privupgrade goes back. Being fetched for a hub: the hub is told. */
+static int
+cancel(struct edgectl *ctl, int dir)
+{
+	struct ctl_text text;
 	_cleanup_close_ int fd = -1;
 
 	if (unlinkat(dir, "queue/request", 0) == 0) {
@@ -200,7 +216,12 @@ cancel(int dir)
 		return EXIT_OK;
 	}
 	if (faccessat(dir, "state", F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
-		fprintf(stderr, "edgectl: upgrade: none is queued or on trial\n");
+		ask_connectd(ctl, true, &text);
+		if (text.text[0] != '\0') {
+			printf("cancelled, and the hub is told: %s\n", out_safe(text.text));
+			return EXIT_OK;
+		}
+		fprintf(stderr, "edgectl: upgrade: none is queued, on trial or being fetched\n");
 		return EXIT_FAILED;
 	}
 	fd = openat(dir, "cancel", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -216,6 +237,7 @@ cmd_upgrade(struct edgectl *ctl, int argc, char **argv)
 	struct upgrade_options o = { .state = "/var/lib/edgeward" };
 	_cleanup_close_ int base = -1, dir = -1;
 	struct upgrade_request request;
+	struct ctl_text text;
 	int r = parse_options(argc, argv, &o);
 
 	if (r != 0)
@@ -230,12 +252,14 @@ cmd_upgrade(struct edgectl *ctl, int argc, char **argv)
 	dir = base < 0 ? -1 : openat(base, "upgrade", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0)
 		return failed(o.state, -errno);
-	if (o.check)
-		return upgrade_show_state(ctl, base, dir);
+	if (o.check) {
+		ask_connectd(ctl, false, &text);
+		return upgrade_show_state(ctl, base, dir, text.text);
+	}
 	if (o.history)
 		return upgrade_show_history(ctl, dir);
 	if (o.cancel)
-		return cancel(dir);
+		return cancel(ctl, dir);
 	r = queue(&o, dir, &request);
 	if (r != EXIT_OK || !o.no_wait)
 		return r != EXIT_OK ? r : follow(ctl, dir, &request);

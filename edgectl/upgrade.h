@@ -20,7 +20,8 @@ int upgrade_read_history(int dir, struct upgrade_history *ret_history);
 /* Each prints and returns an exit code. */
 int upgrade_show_entry(const struct edgectl *ctl, const struct upgrade_entry *e);
 int upgrade_show_history(const struct edgectl *ctl, int dir);
-int upgrade_show_state(const struct edgectl *ctl, int base, int dir);
+/* hub: what connectd fetches for it, "" = nothing. */
+int upgrade_show_state(const struct edgectl *ctl, int base, int dir, const char *hub);
 int upgrade_show_check(const struct edgectl *ctl, const struct upgrade_options *o);
 
 #endif

@@ -95,7 +95,7 @@ read_link(int base, const char *name, char *buf, size_t size)
 }
 
 int
-upgrade_show_state(const struct edgectl *ctl, int base, int dir)
+upgrade_show_state(const struct edgectl *ctl, int base, int dir, const char *hub)
 {
 	char current[UPGRADE_LINK_SIZE], updater[UPGRADE_LINK_SIZE];
 	_cleanup_free_ uint8_t *data = NULL;
@@ -118,6 +118,10 @@ upgrade_show_state(const struct edgectl *ctl, int base, int dir)
 			json_null(g, "phase");
 		json_uint(g, "sequence", s.sequence);
 		json_str(g, "version", s.version);
+		if (hub[0] != '\0')
+			json_str(g, "hub", hub);
+		else
+			json_null(g, "hub");
 		json_end(g);
 		return EXIT_OK;
 	}
@@ -126,6 +130,8 @@ upgrade_show_state(const struct edgectl *ctl, int base, int dir)
 		printf("under way   sequence %" PRIu64 " (%s), %s\n", s.sequence, s.version, upgrade_phase_name(s.phase));
 	else
 		printf("under way   nothing\n");
+	if (hub[0] != '\0')
+		printf("for the hub %s\n", out_safe(hub));
 	return EXIT_OK;
 }
 

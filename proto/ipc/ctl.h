@@ -26,6 +26,8 @@ enum ctl_type {
 	CTL_ANS_RECONNECT = 0x0311,
 	CTL_REQ_ENROLL = 0x0312,	/* struct ctl_enroll */
 	CTL_ANS_ENROLL = 0x0313,	/* struct ctl_text: identity or the reason; sent when the hub has answered */
+	CTL_REQ_UPGRADE = 0x0314,	/* struct ctl_upgrade: of what a hub asked for and connectd fetches */
+	CTL_ANS_UPGRADE = 0x0315,	/* struct ctl_text: how far it is; -ENOENT: there is none */
 
 	/* workerd */
 	CTL_REQ_WORKLOADS = 0x0320,	/* empty */
@@ -211,6 +213,12 @@ struct ctl_event {
 	char text[152];
 };
 static_assert(sizeof(struct ctl_event) == 264, "wire size");
+
+struct ctl_upgrade {
+	uint32_t cancel;		/* 1: end it */
+	uint32_t reserved;
+};
+static_assert(sizeof(struct ctl_upgrade) == 8, "wire size");
 
 struct ctl_text {
 	char text[512];

@@ -5,6 +5,7 @@ the proxy; B90: tries without end), uptarget.c and upframes.c (B95, B97: what is
 result told twice or never). privupgrade is played by the tests here; test_upgrade.py has the real one.
 """
 import hashlib
+import json
 import os
 import shutil
 import struct
@@ -465,6 +466,31 @@ def test_b19_by_the_proxy_of_the_hub(device, hub, mirror):
     assert any(str(mirror.port) in str(t) for t in proxy.targets), proxy.targets
 
 
+@pytest.mark.skipif(not is_root(), reason="skipped: needs root")
+def test_an_operator_sees_and_cancels_what_a_hub_asked_for(device, hub, mirror):
+    d = device(conf={"rate": "20K"})
+    os.makedirs(os.path.join(d.base, "upgrade/queue"), mode=0o700)
+
+    def edgectl(*args):
+        return subprocess.run([os.path.join(BUILD, "edgectl/edgectl"), "-r", d.a.run, *args, "--state", d.base], capture_output=True, text=True, check=False,
+                              env={"ASAN_OPTIONS": "detect_leaks=0"}, timeout=20)
+    assert "hub" not in edgectl("upgrade", "--check").stdout and edgectl("upgrade", "--cancel").returncode == 1
+    mirror.files[where()] = d.release(size=200000)
+    ident = accepted(ask(hub))
+    wait_for(lambda: os.path.exists(os.path.join(d.box, "upgrade-download")), 15, "it has begun")
+    assert "for the hub fetching latest: " in edgectl("upgrade", "--check").stdout
+    assert "fetching latest" in json.loads(edgectl("-j", "upgrade", "--check").stdout)["hub"]
+    p = edgectl("upgrade", "--cancel")
+    assert p.returncode == 0 and "the hub is told" in p.stdout, p
+    r = results(hub)[0]
+    assert r["id"] == ident and r["payload"]["outcome"] == "refused" and r["payload"]["reason"].startswith("cancelled: "), r
+    wait_for(lambda: d.names() == ["upgrade-told"], 15, lambda: f"nothing is left, is {d.names()}")
+    assert edgectl("upgrade", "--cancel").returncode == 1
+    mirror.files[where()] = data = d.release(size=100)
+    accepted(ask(hub))
+    assert d.queued()[1] == data
+
+
 def test_a_download_leaves_the_link_alone(device, hub, mirror):
     """Below everything else: beats keep coming and work runs while it goes slowly."""
     d = device(conf={"rate": "200K"})
@@ -657,7 +683,6 @@ def test_edgehub_sends_a_release_and_waits(live, key, mirror, ca, tmp_path, how)
         d.result(request["id"], "done" if how == "cut" else how, code="ok" if how != "rolled-back" else "crashed")
         out, err = p.communicate(timeout=40)
         assert p.returncode == (3 if how == "rolled-back" else 0), (out, err)
-        import json
         got = json.loads(out)
         assert got["outcome"] == ("rolled_back" if how == "rolled-back" else "installed") and got["to_version"] == "9.0"
     finally:
