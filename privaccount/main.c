@@ -131,7 +131,7 @@ check_account(const struct passwd *pw)
 	return 0;
 }
 
-/* dir: /etc/edgeward, locked. */
+/* dir: /etc/edgeward. We are the only one. */
 static int
 run(int dir, const char *name)
 {
@@ -173,7 +173,7 @@ main(int argc, char **argv)
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	static struct conf conf;
 	char err[CONF_ERR_SIZE];
-	int dir, opt;
+	int dir, lock, opt;
 
 	while ((opt = getopt_long(argc, argv, "hV", longs, NULL)) != -1) {
 		switch (opt) {
@@ -190,7 +190,8 @@ main(int argc, char **argv)
 	dir = open("/etc/edgeward", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0)
 		return say("io", "/etc/edgeward: %s", strerror(errno));
-	if (flock(dir, LOCK_EX | LOCK_NB) < 0)
+	lock = fd_open_own_dir("/run/edgeward", "privhelper", 0700);	/* that of the pool everybody may open, and so lock */
+	if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0)
 		return 0;	/* another one is at it */
 	if (conf_load(&conf, CONF_FILE, err) < 0)
 		return say("conf", "%s", err);

@@ -24,7 +24,11 @@ void
 account_open(struct workerd *w)
 {
 	char path[PATH_MAX];
+	struct pool pool = { 0 };
 
+	w->account_fd = -1;
+	if (pool_load(w->pool_file, &pool) == 0 && pool.count != 0)	/* a file in /run that could be made grow is kept by nobody who needs none */
+		return;
 	snprintf(path, sizeof(path), "%s/account-request", w->rundir);
 	w->account_fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }

@@ -102,6 +102,13 @@ def test_b124_ten_at_once(machine):
     check_default(machine)
 
 
+def test_a_lock_of_somebody_elses_keeps_nobody_waiting(machine):
+    """Everybody may open /etc/edgeward, and so lock it."""
+    p = machine.sh("setpriv --reuid 65534 --clear-groups flock -x /etc/edgeward sleep 8 & sleep 1; "
+                   f"timeout 30 {PRIVACCOUNT}; kill $!; cat /run/edgeward/account /etc/edgeward/pool", check=False)
+    assert p.stdout.startswith("ok "), p
+
+
 def test_b124_ids_that_are_somebodys(machine):
     machine.sh("echo 'alice:65536:10000' >>/etc/subuid; echo 'bob:75536:100' >>/etc/subgid; groupadd -g 75700 odd; "
                "useradd -M -K UID_MAX=99999 -u 75701 someone; sed -i 's/^SUB_UID_MIN.*/SUB_UID_MIN 80000/' /etc/login.defs")
@@ -221,8 +228,13 @@ def test_a_pool_that_comes_late(tmp_path):
     dev.write("run/account-request", "")
     os.chown(wish, os.stat(f"{dev.dir}/state").st_uid, -1)
     os.chmod(wish, 0o600)
+
+    def holds_it(pid):
+        return any(os.readlink(f"/proc/{pid}/fd/{n}") == wish for n in os.listdir(f"/proc/{pid}/fd"))
+
     with dev:
         launcher, old = dev.launcher.pid, dev.workerd_pid()
+        assert holds_it(old)
         wait_for(lambda: os.path.getsize(wish) > 0, 20, "it has been asked for")
         refused = dev.start(["id", "-u"], work_dir="a", expect=workdrv.SANDBOX)
         assert "no ids for workloads yet" in refused, refused
@@ -233,6 +245,8 @@ def test_a_pool_that_comes_late(tmp_path):
         w = dev.finish(dev.start(["id", "-u"], work_dir="a"))
         assert workdrv.POOL_FIRST < int(w.data) < workdrv.POOL_FIRST + workdrv.POOL_COUNT
         assert dev.launcher.pid == launcher and dev.launcher.poll() is None
+        # A file in /run that may grow: with it whoever takes workerd over could fill /run, where every service of the machine writes.
+        assert not holds_it(dev.workerd_pid())
 
 
 def test_a_named_account_has_every_directory(tmp_path):
