@@ -1,17 +1,17 @@
 /*
  * What privhelper gives up before it accepts the first connection.
  *
- * Who calls: main(), once; auth.c's thread for the filter, which covers the whole process. What is trusted: the unit, which started
- * us as root with a listener. On error: main() ends the process; it never serves half confined.
+ * Who calls: main(), once; usbauth.c's thread for the filter, which covers all of us. What is trusted: the unit, which started us as
+ * root with a listener. On error: main() ends the process; it never serves half confined.
  *
- * CAP_NET_ADMIN stays, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers of the default size (208 KiB)
- * the work channel holds three records of 64 KiB and would stall at every turn. The filter leaves that capability nothing else to
- * work on: no socket() of any family, setsockopt for two options only, and what making a TAP takes: one routing socket, opened
- * before, and the ioctls below. Where it is missing (an ordinary user, a container) nothing is kept and records shrink.
+ * CAP_NET_ADMIN stays, because SO_SNDBUFFORCE asks for it and pairs are made all life long. With buffers of the default size (208 KiB) the work
+ * channel holds three records of 64 KiB and would stall at every turn. The filter leaves that capability nothing else to work on: no socket() of
+ * any family, setsockopt for two options only, and what making a TAP takes: one routing socket, opened before, and the ioctls below. Where it is
+ * missing (an ordinary user, a container) nothing is kept and records shrink.
  *
- * Where USB devices are lent two more stay, both for the nodes in /dev/edgeward: CAP_MKNOD makes them, CAP_CHOWN gives them to a
- * runner. Landlock allows that in that one directory, and to open none of them; what else the verbs write is sysfs of vhci_hcd,
- * which belongs to root.
+ * Where USB devices are lent two more stay, both for the nodes in /dev/edgeward: CAP_MKNOD makes them, CAP_CHOWN gives them to a runner.
+ * Landlock allows that in that one directory, and to open none of them; what else the verbs write is sysfs of vhci_hcd, which belongs to root.
+ * Where nothing is lent neither the filter nor Landlock leaves any of it.
  */
 #include "privhelper/sandbox.h"
 
@@ -30,13 +30,15 @@
 #include "common/vhci.h"
 
 #define TYPE_MASK	0xfu	/* the kind of socket without SOCK_CLOEXEC and SOCK_NONBLOCK */
-
 #define IOCTL(request)	{ SCMP_SYS(ioctl), 1, { SANDBOX_EQ(1, request) } }
 
+#define INTRODUCTION	4	/* rows; the others are the verbs' */
+static size_t nrules;
 static const struct sandbox_rule priv_rules[] = {
 	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, TYPE_MASK, SOCK_SEQPACKET) } },
 	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, SOL_SOCKET), SANDBOX_EQ(2, SO_SNDBUFFORCE) } },
 	{ SCMP_SYS(setsockopt), 2, { SANDBOX_EQ(1, SOL_SOCKET), SANDBOX_EQ(2, SO_SNDBUF) } },
+	{ SCMP_SYS(newfstatat), 1, { SANDBOX_EQ(3, AT_EMPTY_PATH) } },	/* fstat() of some C libraries */
 	/* a device's socket, for the kernel */
 	{ SCMP_SYS(socketpair), 2, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, TYPE_MASK, SOCK_STREAM) } },
 	{ SCMP_SYS(openat), 1, { SANDBOX_MASK(2, O_CREAT | O_TRUNC, 0) } },	/* sysfs; nothing is made */
@@ -46,7 +48,6 @@ static const struct sandbox_rule priv_rules[] = {
 	/* TAPs: one of /dev/net/tun, its offloads, its index; what a namespace is and whose */
 	IOCTL(TUNSETIFF), IOCTL(TUNGETFEATURES), IOCTL(TUNSETVNETHDRSZ), IOCTL(TUNSETVNETLE), IOCTL(TUNSETOFFLOAD), IOCTL(SIOCGIFINDEX),
 	IOCTL(NS_GET_NSTYPE), IOCTL(NS_GET_USERNS), IOCTL(NS_GET_OWNER_UID), { .nr = SCMP_SYS(fstatfs) },
-	{ SCMP_SYS(newfstatat), 1, { SANDBOX_EQ(3, AT_EMPTY_PATH) } },	/* fstat() of some C libraries */
 	/* the ledger, by row; the audit record, until it is on disk, and what was not whole cut off */
 	{ .nr = SCMP_SYS(pwrite64) }, { .nr = SCMP_SYS(fdatasync) }, { .nr = SCMP_SYS(ftruncate) },
 };
@@ -65,12 +66,12 @@ sandbox_narrow(const struct usb_conf *conf)
 		return -errno;
 	if (r == -EPERM)
 		r = drop_to_caps(NULL, 0);
-	for (; n < VHCI_CONTROLLERS; n++)
+	for (; conf->used && n < VHCI_CONTROLLERS; n++)
 		paths[n] = (struct sandbox_path){ vhci_path(conf->sysroot, n, dirs[n]), SANDBOX_READ | SANDBOX_WRITE };
 	snprintf(nodes, sizeof(nodes), "%s/" USBGRANT_DIR, conf->devroot);
-	paths[n++] = (struct sandbox_path){ nodes, SANDBOX_MKNOD };
-	if (conf->l2)
-		paths[n++] = (struct sandbox_path){ "/dev/net", SANDBOX_NODES };
+	paths[n++] = (struct sandbox_path){ conf->classes != NULL ? nodes : NULL, SANDBOX_MKNOD };
+	paths[n++] = (struct sandbox_path){ conf->l2 ? "/dev/net" : NULL, SANDBOX_NODES };
+	nrules = conf->used ? sizeof(priv_rules) / sizeof(priv_rules[0]) : INTRODUCTION;
 	r = r < 0 ? r : sandbox_landlock(paths, n);
 	if (r == 0)
 		log_warn("this kernel has no Landlock: files are protected by the unit's mounts only");
@@ -80,5 +81,5 @@ sandbox_narrow(const struct usb_conf *conf)
 int
 sandbox_filter(void)
 {
-	return sandbox_seccomp(priv_rules, sizeof(priv_rules) / sizeof(priv_rules[0]));
+	return sandbox_seccomp(priv_rules, nrules);
 }
