@@ -94,10 +94,17 @@ svcconn_read(struct svcconn *c, void *buf, size_t len)
 	return n;
 }
 
+/* Behind TLS what was taken may be encrypted and still not gone. */
+static size_t
+used_room(const struct svcconn *c)
+{
+	return outq_len(&c->out) + transport_pending(&c->t);
+}
+
 size_t
 svcconn_room(const struct svcconn *c)
 {
-	size_t used = outq_len(&c->out) + transport_pending(&c->t);
+	size_t used = used_room(c);
 
 	return used < SVCCONN_QUEUE ? SVCCONN_QUEUE - used : 0;
 }
@@ -109,7 +116,7 @@ svcconn_put(struct svcconn *c, const void *data, size_t len)
 
 	if (r == 0)
 		r = push(c);
-	c->wants_room = outq_len(&c->out) > 0;
+	c->wants_room = used_room(c) > 0;
 	return r;
 }
 
@@ -156,7 +163,7 @@ on_socket(struct loop_io *io, uint32_t events)
 	}
 	if ((events & EPOLLOUT) != 0 && push(c) < 0)
 		watch(c, 0, EPOLLOUT);
-	c->wants_room = outq_len(&c->out) > 0;
+	c->wants_room = used_room(c) > 0;
 	/* An error shows in the next read; a hang-up that is not being waited for would make this loop hot. */
 	if ((events & (EPOLLERR | EPOLLHUP)) != 0) {
 		loop_io_del(c->p.loop, io);

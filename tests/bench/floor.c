@@ -6,6 +6,8 @@
  *   floor cmd COUNT WINDOW ARGV...   COUNT runs, WINDOW in flight: first byte, end, runs a second
  *   floor confined-spawn COUNT; floor confined-cmd COUNT WINDOW ARGV...   the same in the kernel's part of the full sandbox (confined.c)
  *   floor drain                reads standard input to its end: MB/s
+ *   floor terminal ARGV...     runs it in a terminal that is raw, and reads what it shows from the first byte to the last
+ *   floor echo COUNT ARGV...   the same for something that echoes: one byte typed, until it is seen, COUNT times, 20 ms apart
  * One figure a line on standard output: name, tab, value.
  */
 #include <arpa/inet.h>
@@ -15,10 +17,13 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <pty.h>
 #include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <termios.h>
 
 #include "bench.h"
 #include "confined.h"
@@ -241,6 +246,81 @@ drain(void)
 	report("MBps", bytes / (now() - t0) / 1e6);
 }
 
+/* The master's end of a terminal in which argv runs. */
+static int
+in_terminal(char **argv, pid_t *ret_pid)
+{
+	struct winsize size = { .ws_row = 24, .ws_col = 80 };
+	struct termios raw = { 0 };
+	int fd;
+
+	cfmakeraw(&raw);
+	raw.c_cc[VMIN] = 1;
+	*ret_pid = forkpty(&fd, NULL, &raw, &size);
+	if (*ret_pid < 0)
+		die("forkpty");
+	if (*ret_pid == 0) {
+		execvp(argv[0], argv);
+		_exit(127);
+	}
+	return fd;
+}
+
+static void
+ended(pid_t pid)
+{
+	int status;
+
+	waitpid(pid, &status, 0);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		printf("failed\tthe program in the terminal: status %x\n", (unsigned)status);
+}
+
+static void
+terminal(char **argv)
+{
+	static char buf[1 << 16];
+	double bytes = 0, t0 = 0, t1 = 0;
+	ssize_t n;
+	pid_t pid;
+	int fd = in_terminal(argv, &pid);
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0) {
+		t1 = now();
+		t0 = t0 == 0 ? t1 : t0;
+		bytes += (double)n;
+	}
+	report("bytes", bytes);
+	report("MBps", bytes / (t1 - t0) / 1e6);
+	ended(pid);
+}
+
+static void
+echoes(size_t count, char **argv)
+{
+	double *times = calloc(count, sizeof(*times));
+	char c;
+	pid_t pid;
+	int fd = in_terminal(argv, &pid);
+
+	if (times == NULL || read(fd, &c, 1) != 1)	/* it says that it is ready */
+		die("the program in the terminal");
+	for (size_t i = 0; i < count; i++) {
+		double t0 = now();
+
+		if (write(fd, "x", 1) != 1 || read(fd, &c, 1) != 1)
+			die("the program in the terminal");
+		times[i] = now() - t0;
+		usleep(20000);
+	}
+	report("max_ms", quantile(times, count, 1) * 1e3);
+	report("p99_ms", quantile(times, count, 0.99) * 1e3);
+	report("p50_ms", quantile(times, count, 0.5) * 1e3);
+	free(times);
+	kill(pid, SIGTERM);
+	waitpid(pid, NULL, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -257,10 +337,15 @@ main(int argc, char **argv)
 		runs(number(argv[2]), 1, echo);
 	else if (strcmp(what, "cmd") == 0 && argc > 4)
 		runs(number(argv[2]), number(argv[3]), argv + 4);
+	else if (strcmp(what, "terminal") == 0 && argc > 2)
+		terminal(argv + 2);
+	else if (strcmp(what, "echo") == 0 && argc > 3)
+		echoes(number(argv[2]), argv + 3);
 	else if (strcmp(what, "drain") == 0)
 		drain();
 	else {
-		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain\n");
+		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain | terminal ARGV... |\n"
+		    "    echo N ARGV...\n");
 		return 2;
 	}
 	return 0;

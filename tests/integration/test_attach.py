@@ -20,6 +20,7 @@ from lib import proc
 from lib.agent import exe
 from lib.livehub import LiveHub
 from lib.proc import wait_for
+from test_state import fill, mounts, tmpfs      # noqa: F401
 
 D = "edge-test"
 POLICY = {"work": {"attach": "yes"}}
@@ -388,3 +389,29 @@ def test_shell_is_a_run_of_its_own(dev, ehub, terminal):
     assert t.wait() == 5
     wait_for(lambda: not dev.ctl("workloads").json["workloads"] or all(w["state"] == "ended" for w in dev.ctl("workloads").json["workloads"]), 20,
              "the run has ended with it")
+
+
+@pytest.mark.root
+def test_b67_it_opens_with_no_byte_of_disk_left(agent, ehub, mounts, terminal):
+    """Work root and state are full to the last byte: a session opens, shows, ends; what cannot be recorded is only not recorded."""
+    a = agent(hub=ehub, start=False, ns=mounts, token=ehub.token("--name", D), policy=POLICY)
+    a.conf["hub"]["ca-file"] = ehub.ca_file.file
+    a.write_conf()
+    tmpfs(mounts, a.root, "size=8m,mode=755")
+    tmpfs(mounts, os.path.join(a.state, "workerd"), "size=2m,mode=755")
+    a.start()
+    ehub.connected()
+    h = start(ehub)
+    attach(ehub, h, "true")
+    for where in (a.root, os.path.join(a.state, "workerd")):
+        fill(mounts, where)
+        assert mounts.run("sh", "-c", f"! echo x > {where}/one", check=False).returncode == 0, "it is full"
+    for _ in range(3):
+        r = attach(ehub, h, "sh", "-c", "echo here; exit 3")
+        assert (r.returncode, r.stdout) == (3, b"here\n"), r
+    t = terminal("attach", h, "--", "sh")
+    t.send("echo wi''thout; echo x > file; stty size; exit 4\r")
+    t.expect("without")
+    t.expect("24 80")
+    assert t.wait() == 4
+    assert not session_processes(a)

@@ -320,3 +320,67 @@ def test_the_same_work_on_edgeward1_has_no_such_frames(agent, hub):
     run = hub.start("sleep 600")
     answer = hub.request("attach_open", {"session_id": "s"}, handle=run.handle)
     assert answer["type"] == "error" and "stream_open" in answer["payload"]["message"]
+
+
+def test_a_thousand_opens_and_closes_leave_nothing(dev, hub):
+    """In every way there is, four at a time: descriptors, processes and memory are as before. 10 000 with EDGEWARD_SOAK=1."""
+    n = 10000 if os.environ.get("EDGEWARD_SOAK") == "1" else 1000
+    run = hub.start("sleep 6000")
+    link = hub.session()
+    pids = [dev.pid(name) for name in ("connectd", "workerd", "launcher")]
+
+    def end(a):
+        a.link.wait("attach_close", lambda: a.close, 30)
+
+    def one(i):
+        way = i % 8
+        if way == 0:
+            return Attach(hub, run, "true").opened()
+        if way == 1:
+            a = Attach(hub, run, tty=True).opened()
+            a.send("exit\n")
+            return a
+        if way == 2:
+            assert Attach(hub, run, "/no/such").answer["type"] == "error"
+        elif way == 3:
+            assert Attach(hub, None, "true", handle="nobody").answer["type"] == "error"
+        elif way == 4:
+            a = Attach(hub, run, "cat").opened()
+            a.send("x" * 1000)
+            a.leave()
+            return a
+        elif way == 5:
+            return Attach(hub, run, "sh", "-c", "setsid sleep 1000 & sleep 1000 & exit 0").opened()
+        elif way == 6:
+            a = Attach(hub, run, "head", "-c", "100000", "/dev/zero", stdin=False).opened()
+            a.leave()
+            a.leave()
+            return a
+        else:
+            a = Attach(hub, run, tty=True).opened()
+            a.leave()
+            return a
+        return None
+
+    def some(count):
+        live = []
+        for i in range(count):
+            live += [a for a in [one(i)] if a is not None]
+            if len(live) == 3:
+                for a in live:
+                    end(a)
+                live.clear()
+                hub.sync(link.frames.clear)
+        for a in live:
+            end(a)
+        wait_for(lambda: not [p for p in proc.descendants(dev.pid("launcher")) if (s := proc.stat(p)) and s[0] in ("attach", "head", "cat")], 20, "all ended")
+    some(64)
+    fds, memory = [len(proc.settled_fds(p)) for p in pids], [proc.pss_kb(p) for p in pids]
+    processes = len(proc.descendants(dev.pid("launcher")))
+    some(n)
+    wait_for(lambda: [len(proc.settled_fds(p)) for p in pids] == fds, 20, lambda: f"descriptors: {fds}, now {[len(proc.settled_fds(p)) for p in pids]}")
+    assert len(proc.descendants(dev.pid("launcher"))) == processes
+    grown = [proc.pss_kb(p) - m for p, m in zip(pids, memory)]
+    assert all(g < (1024 if not proc.sanitized(p) else 16384) for g, p in zip(grown, pids)), grown
+    events = dev.ctl("events").json["events"]
+    assert any("times more" in e["text"] for e in events) or len(events) < 400

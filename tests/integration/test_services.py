@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -537,3 +538,85 @@ def test_ten_thousand(site, service, port):
              lambda: f"descriptors: {fds}, now {[len(proc.settled_fds(p)) for p in pids]}")
     grown = [proc.pss_kb(p) - m for p, m in zip(pids, memory)]
     assert all(g < (2048 if not proc.sanitized(p) else 16384) for g, p in zip(grown, pids)), grown
+
+
+class Tls(Service):
+    """The same behind TLS, with a certificate that nobody has signed for this name."""
+
+    def __init__(self, leaf, **limits):
+        self.ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ctx.load_cert_chain(leaf.cert_file, leaf.key_file)
+        for name, value in limits.items():
+            setattr(self.ctx, name, value)
+        super().__init__()
+
+    def _one(self, c):
+        try:
+            wrapped = self.ctx.wrap_socket(c, server_side=True)
+        except OSError:
+            c.close()
+            wrapped = None
+        with self.lock:
+            self.open.discard(c)
+        if wrapped is not None:
+            super()._one(wrapped)
+
+
+def test_a_service_behind_tls(leaf):
+    """On the device's own loopback no certificate is asked for; bodies, an upgrade with early bytes and the ends are as without TLS."""
+    service = Tls(leaf)
+    d = Site([service])
+    try:
+        port = d.proxy(f"https://127.0.0.1:{service.port}").port
+        assert get(port, "/hello")[2] == b"hello"
+        assert get(port, "/chunked")[2] == b"".join(b"%d," % i * (i + 1) for i in range(100))
+        assert get(port, "/close")[2] == b"old " * 5000
+        n, h = 8 << 20, hashlib.sha256()
+        body = exchange(port, b"GET /big?%d HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % (n, port)).split(b"\r\n\r\n", 1)[1]
+        h.update(body)
+        assert len(body) == n and h.digest() == hashlib.sha256(bytes(range(256)) * (n >> 8)).digest()
+        block = os.urandom(1 << 20)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+            s.sendall(b"POST /digest HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (port, 4 << 20))
+            for _ in range(4):
+                s.sendall(block)
+            assert s.makefile("rb").read().endswith(hashlib.sha256(block * 4).hexdigest().encode())
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+            s.sendall(b"GET /switch HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly." % port)
+            got = b""
+            while b"early." not in got:
+                got += s.recv(65536)
+            assert got.startswith(b"HTTP/1.1 101")
+            s.sendall(b"later.")
+            while b"later." not in got:
+                got += s.recv(65536)
+        wait_for(lambda: not service.open, 20, "its connections are closed")
+        # Plain HTTP to it is an answer of the service's, TLS to one that has none is a 502 with its cause.
+        plain = Service()
+        try:
+            assert get(d.proxy(service.port).port, "/hello")[0] in (400, 502)
+        finally:
+            plain.close()
+    finally:
+        d.close()
+        service.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tls_that_comes_to_nothing(leaf):
+    """Too old, none at all, and one that never answers: a 502 or 504 each, and the next request is served."""
+    old, plain, good = Tls(leaf, maximum_version=ssl.TLSVersion.TLSv1_1, minimum_version=ssl.TLSVersion.TLSv1), Service(), Tls(leaf)
+    silent = socket.create_server(("127.0.0.1", 0))
+    class Mute:     # noqa: E306
+        port = silent.getsockname()[1]
+    d = Site([old, plain, good, Mute], conf={"services": {"dial-timeout": "2s"}})
+    try:
+        for port, want in ((old.port, (502,)), (plain.port, (502, 504)), (Mute.port, (502, 504))):
+            status, _, body = get(d.proxy(f"https://127.0.0.1:{port}").port, "/hello")
+            assert status in want, (status, body)
+        assert get(d.proxy(f"https://localhost:{good.port}").port, "/hello")[2] == b"hello"
+    finally:
+        d.close()
+        silent.close()
+        for s in (old, plain, good):
+            s.close()
