@@ -5,6 +5,7 @@ edgectl opens nothing but sockets. B80 (a token in argv): no option takes one.
 """
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -81,6 +82,33 @@ def test_status_all_well(site):
                  "4 slots", "12 ms ahead", "round trip 12.3 ms"):
         assert want in p.stdout, want
     assert "DOWN" not in p.stdout
+
+
+def on_a_terminal(site, *args, env=None):
+    pid, fd_ = pty.fork()
+    if pid == 0:
+        os.execve(exe("edgectl"), site.argv(*args), {**ENV, **(env or {})})
+    out = b""
+    try:
+        while more := os.read(fd_, 65536):
+            out += more
+    except OSError:
+        pass    # the end of a terminal
+    os.close(fd_)
+    os.waitpid(pid, 0)
+    return out
+
+
+def test_colours_on_a_terminal_only(site):
+    """Trouble stands out where a person looks, and nowhere else; tables have a head that does. NO_COLOR counts."""
+    site.daemon("connectd")
+    assert b"\033[" in on_a_terminal(site, "status"), "workerd is down"
+    assert b"\033[" not in on_a_terminal(site, "status", env={"NO_COLOR": "1"})
+    assert b"\033[" not in on_a_terminal(site, "-j", "status")
+    assert "\033" not in site.ctl("status").stdout
+    site.daemon("workerd", answers={fd.WORKLOADS: workloads(fd.workload())})
+    assert b"\033[" in on_a_terminal(site, "workloads")
+    assert "\033" not in site.ctl("workloads").stdout
 
 
 def test_status_json_follows_the_schema(site):
