@@ -144,8 +144,8 @@ rehearse(int32_t *found, uid_t uid, gid_t gid)
 	_exit(pid > 0 && waitpid((pid_t)pid, NULL, 0) == pid ? 0 : 1);
 }
 
-static uint32_t
-find_parts(int32_t *found, uid_t uid, gid_t gid)
+static pid_t
+begin_rehearsal(int32_t *found, uid_t uid, gid_t gid)
 {
 	pid_t pid;
 
@@ -153,6 +153,12 @@ find_parts(int32_t *found, uid_t uid, gid_t gid)
 	pid = fork();
 	if (pid == 0)
 		rehearse(found, uid, gid);
+	return pid;
+}
+
+static uint32_t
+end_rehearsal(const int32_t *found, pid_t pid)
+{
 	if (pid < 0 || waitpid(pid, NULL, 0) != pid)
 		fatal("cannot try the sandbox: %s", strerror(errno));
 	return (uint32_t)*found;
@@ -162,18 +168,20 @@ void
 confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid)
 {
 	uint32_t native = seccomp_arch_native();
+	pid_t pid;
 	int r;
 
 	c->first = mmap(NULL, sizeof(*c->first), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (c->first == MAP_FAILED)
 		fatal("out of memory");
+	pid = begin_rehearsal(c->first, uid, gid);	/* most of it is waiting for the kernel: beside what follows */
 	view_init(&c->view);
 	r = filter_build(FILTER_WORKLOAD, native, &c->filter);
 	if (r == 0)
 		r = filter_build(FILTER_WORKLOAD_SHARED, native, &c->filter_shared);
 	if (r < 0)
 		fatal("the workloads' filter: %s", strerror(-r));
-	ready->parts = find_parts(c->first, uid, gid);
+	ready->parts = end_rehearsal(c->first, pid);
 	ready->landlock_abi = (uint8_t)sandbox_landlock_abi();
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 		ready->parts |= LAUNCH_PART_SECCOMP;
