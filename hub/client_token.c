@@ -8,6 +8,7 @@
 
 #define TOKEN_TTL_MS	(15LL * 60 * 1000)
 #define TOKEN_TTL_MAX	(24LL * 60 * 60 * 1000)
+#define RUNS_MAX	10000u	/* open ones of one device */
 
 int
 client_token(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
@@ -71,6 +72,27 @@ client_tokens(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return ipc_answer(chan, &msg->hdr, r, NULL, 0);
 }
 
+static int
+bring_run(const struct run_info *info, void *ctx)
+{
+	(void)run_get(ctx, info->handle);
+	return 0;
+}
+
+/* Nothing will be heard of its runs again: who follows one need not wait for that. */
+static void
+lose_runs(struct hub *hub, const char *id)
+{
+	struct run *next;
+
+	store_runs(hub->store, id, true, 0, RUNS_MAX, bring_run, hub);
+	for (struct run *run = hub->runs; run != NULL; run = next) {
+		next = run->next;
+		if (strcmp(run->info.device, id) == 0)
+			run_lost(run, "its device was revoked");
+	}
+}
+
 /* The device is told, if it is there. */
 static int
 end_device(struct hub *hub, const char *id)
@@ -81,6 +103,7 @@ end_device(struct hub *hub, const char *id)
 	log_info("device %s: revoked", id);
 	if (s != NULL)
 		session_bye(s, "credential revoked", 0);
+	lose_runs(hub, id);
 	return r;
 }
 

@@ -99,7 +99,7 @@ static const char help[] =
     "      The device decides (policy.conf, [services]). --listen: port 0, which is the default, takes a free one; beyond loopback\n"
     "      only with --any-address, and then everybody who reaches the port is let in. --host: another name in the browser.\n"
     "  ssh-proxy DEVICE             joins stdin and stdout to the device's sshd, where it permits: for ssh's ProxyCommand\n"
-    "  revoke DEVICE                ends its session, refuses its credential for good\n"
+    "  revoke DEVICE                ends its session, refuses its credential for good; its open runs count as lost\n"
     "  runs [--open] [--max N] [DEVICE]\n"
     "      runs, the newest first, with state and exit code; --open: those that have not ended.\n"
     "  status                       the hub itself: uptime, devices, runs, disk\n"

@@ -129,6 +129,21 @@ def test_revoked_device_is_told_and_stays_out(edgehub):
     edgehub.cli("revoke", "nobody", rc=1)
 
 
+@BOTH
+@pytest.mark.parametrize("there", [True, False], ids=["connected", "away"])
+def test_runs_of_a_revoked_device_are_lost(edgehub, edgeward, there):
+    """Whoever waits for one is told; none stays open for ever."""
+    agent = FakeAgent.enroll(edgehub, edgeward)
+    p, handle, _ = run(edgehub, agent)
+    if not there:
+        agent.cut()
+        wait_for(lambda: edgehub.json("devices")[0]["state"] == "offline", 10, "it is away")
+    edgehub.cli("revoke", "dev")
+    _, err, rc = output(p)
+    assert rc == 122 and "revoked" in err, (rc, err)
+    assert edgehub.json("runs", "--open") == [] and edgehub.run_info(handle)["state"] == "lost"
+
+
 def test_revoked_token(edgehub):
     fresh, used = edgehub.token("--name", "a"), edgehub.token("--name", "b")
     agent = FakeAgent(edgehub, used)
