@@ -18,6 +18,7 @@
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "workerd/attach.h"
+#include "workerd/container.h"
 #include "workerd/permit.h"
 #include "workerd/stage.h"
 #include "workerd/vault.h"
@@ -301,7 +302,9 @@ open_new(struct asked *q, struct workload *wl)
 	w->attaches.list = a;
 	w->attaches.n++;
 	describe(wl, &q->command, what, sizeof(what));
-	r = launch(a, &q->command);
+	r = container_is_one(wl) ? container_exec(wl, a->flags, &q->command) : 0;
+	if (r == 0)
+		r = launch(a, &q->command);
 	if (r < 0) {
 		attach_free(a);
 		refuse(q, WORK_REFUSED_START_FAILED, "%s", strerror(-r));
@@ -417,9 +420,7 @@ open_session(struct asked *q, int fd)
 			join(q, a);
 		return;
 	}
-	if (wl != NULL && wl->state == ST_RUNNING && wl->rec.h != NULL && (wl->rec.h->flags & RECORD_F_CONTAINER) != 0)
-		refuse(q, WORK_REFUSED_UNSUPPORTED, "this workload is a container, and sessions inside of containers are not for this version");
-	else if (wl == NULL || wl->state != ST_RUNNING || stage_of(wl) != STAGE_PAYLOAD || !ipc_chan_is_open(&wl->init))
+	if (wl == NULL || wl->state != ST_RUNNING || stage_of(wl) != STAGE_PAYLOAD || !ipc_chan_is_open(&wl->init))
 		refuse(q, WORK_REFUSED_UNKNOWN_HANDLE, wl == NULL || wl->state >= ST_DRAINING ? "no workload of that handle runs here" :
 		    "the workload does not run yet");
 	else if (a != NULL)

@@ -348,10 +348,16 @@ container_check_dir(const struct workerd *w, const char *top, uint32_t slot, cha
 /* ---- the processes ---- */
 
 bool
+container_is_one(const struct workload *wl)
+{
+	return wl->rec.h != NULL && (wl->rec.h->flags & RECORD_F_CONTAINER) != 0;
+}
+
+bool
 container_stage(const struct workload *wl, enum stage stage)
 {
 	return stage == STAGE_CREATE || stage == STAGE_REMOVE ||
-	    (stage == STAGE_PAYLOAD && wl->rec.h != NULL && (wl->rec.h->flags & RECORD_F_CONTAINER) != 0);
+	    (stage == STAGE_PAYLOAD && container_is_one(wl));
 }
 
 void
@@ -513,4 +519,32 @@ void
 container_wipe(void)
 {
 	explicit_bzero(step.vars_text, step.len);
+}
+
+int
+container_exec(const struct workload *wl, uint32_t flags, struct attach_command *c)
+{
+	static struct { char program[64], socket[CONTAINER_SOCKET_MAX + 1], name[ENGINE_NAME], term[ATTACH_TERM_SIZE], mark[40]; } with;
+	static uint64_t last;
+	const struct workerd *w = wl->w;
+	enum job_engine engine = choose_engine(w, JOB_ENGINE_ANY);
+	const char *mode = (flags & ATTACH_INPUT) == 0 ? "n" : (flags & ATTACH_TTY) != 0 ? "t" : "i";
+	const char *const words[] = { "/bin/sh", "-c", step_exec, "edgeward", with.program, engine == JOB_ENGINE_PODMAN ? "--url" : "--host", with.socket,
+		with.name, mode, with.term, with.mark };
+	const uint32_t n = sizeof(words) / sizeof(words[0]);
+
+	if (c->argc + n > ATTACH_ARGS_MAX)
+		return -E2BIG;
+	inventory_path(container_engine_name(engine), with.program, sizeof(with.program));
+	snprintf(with.socket, sizeof(with.socket), "%s", w->policy.engine_socket);
+	engine_name(&w->containers.id, wl->info.handle, with.name);
+	memcpy(with.term, c->term, sizeof(with.term));
+	snprintf(with.mark, sizeof(with.mark), "%08x.%" PRIu64 ".", (unsigned)w->containers.id.instance, ++last);
+	memmove(c->argv + n, c->argv, c->argc * sizeof(c->argv[0]));
+	for (uint32_t i = 0; i < n; i++) {
+		c->argv[i].s = words[i];
+		c->argv[i].len = strlen(words[i]);
+	}
+	c->argc += n;
+	return 0;
 }

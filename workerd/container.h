@@ -9,6 +9,7 @@
 #ifndef EDGEWARD_WORKERD_CONTAINER_H
 #define EDGEWARD_WORKERD_CONTAINER_H
 
+#include "proto/ipc/attach.h"
 #include "workerd/engine.h"
 #include "workerd/stage.h"
 
@@ -39,6 +40,9 @@ enum work_refusal container_check_dir(const struct workerd *w, const char *top, 
 /* Engines whose client is here and whose socket the policy names: bits of INVENTORY_ENGINES. */
 uint32_t container_engines(const struct workerd *w);
 
+/* The workload's payload runs in a container. */
+bool container_is_one(const struct workload *wl);
+
 /* The stage's process is an engine's client. */
 bool container_stage(const struct workload *wl, enum stage stage);
 
@@ -47,6 +51,12 @@ bool container_stage(const struct workload *wl, enum stage stage);
  */
 int container_step(const struct workload *wl, struct work_spec *spec, const struct work_job *job, enum stage stage);
 void container_wipe(void);
+
+/*
+ * Turns the command of a session (flags: ATTACH_*) inside a container into that of an engine's client which has it run there. The session is
+ * one of the client's own sandbox. Strings are valid until the next call. 0 or -E2BIG.
+ */
+int container_exec(const struct workload *wl, uint32_t flags, struct attach_command *c);
 
 /* The same for the sweep, which belongs to no workload: the lists are handles with blanks between them. */
 int container_sweep_step(const struct workerd *w, struct work_spec *spec, const char *handles, const char *keep);

@@ -64,12 +64,6 @@ timer_over(struct loop_timer *timer)
 
 /* ---- the end ---- */
 
-static bool
-in_container(const struct workload *wl)
-{
-	return wl->rec.h != NULL && (wl->rec.h->flags & RECORD_F_CONTAINER) != 0;
-}
-
 static void
 outcome_from_status(struct workload *wl, int wstatus)
 {
@@ -81,13 +75,13 @@ outcome_from_status(struct workload *wl, int wstatus)
 		return;
 	}
 	wl->info.term_signal = WTERMSIG(wstatus);
-	if (in_container(wl) && wl->info.term_signal == CONTAINER_SIGNAL_LOST) {
+	if (container_is_one(wl) && wl->info.term_signal == CONTAINER_SIGNAL_LOST) {
 		wl->info.term_signal = 0;
 		wl->info.outcome = WORK_OUTCOME_LOST;
 		snprintf(wl->info.error, sizeof(wl->info.error), "the container engine went away and does not say how the container ended");
 		return;
 	}
-	if (in_container(wl) && (wl->info.term_signal == CONTAINER_SIGNAL_DISK || wl->info.term_signal == CONTAINER_SIGNAL_MEMORY)) {
+	if (container_is_one(wl) && (wl->info.term_signal == CONTAINER_SIGNAL_DISK || wl->info.term_signal == CONTAINER_SIGNAL_MEMORY)) {
 		wl->info.limit = wl->info.term_signal == CONTAINER_SIGNAL_DISK ? WORK_LIMIT_DISK : WORK_LIMIT_MEMORY;
 		wl->info.term_signal = SIGKILL;
 		wl->info.outcome = WORK_OUTCOME_LIMIT;
@@ -130,7 +124,7 @@ explain_limit(struct workload *wl)
 			    (unsigned long long)h->output_max);
 		else
 			snprintf(text, size, "ended at its limit of memory (%u processes killed); ask for more memory_mb", wl->end.oom_kills);
-	} else if (text[0] != '\0' || in_container(wl) || (wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0)) {
+	} else if (text[0] != '\0' || container_is_one(wl) || (wl->info.outcome == WORK_OUTCOME_EXITED && wl->info.exit_code == 0)) {
 		return;
 	} else if (wl->end.pids_max > 0) {
 		snprintf(text, size, "its limit of processes kept it from starting another %u times; ask for more pids", wl->end.pids_max);
@@ -186,7 +180,7 @@ life_outcome(struct workload *wl)
 	if (h != NULL && h->finished_at == 0)
 		h->finished_at = rep.exited.finished_at > 0 ? rep.exited.finished_at : monotime_wall_ns();
 	wl->info.finished_at = h != NULL ? h->finished_at : monotime_wall_ns();
-	if (in_container(wl))	/* what its client used says nothing of it */
+	if (container_is_one(wl))	/* what its client used says nothing of it */
 		return;
 	wl->info.cpu_ms = wl->end.cpu_ms;
 	wl->info.mem_peak_kb = wl->end.mem_peak_kb;
@@ -318,7 +312,7 @@ note_run(struct workload *wl)
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) == 0)
 		return;
-	wl->info.pid = in_container(wl) ? 0 : rep.started.pid;
+	wl->info.pid = container_is_one(wl) ? 0 : rep.started.pid;
 	wl->info.started_at = rep.started.started_at;
 	if (wl->rec.h->timeout_s != 0 && wl->rec.h->deadline == 0 && wl->state <= ST_RUNNING)
 		wl->rec.h->deadline = monotime_add_ms(monotime_now(), wl->rec.h->timeout_s * 1000LL).ns;
@@ -391,7 +385,7 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		l2_workload_runs(wl);
 	}
 	arm(wl);
-	if ((actions & ACT_REFUSE) != 0 && in_container(wl) && container_stage(wl, stage_of(wl)))
+	if ((actions & ACT_REFUSE) != 0 && container_is_one(wl) && container_stage(wl, stage_of(wl)))
 		sweep_leftover(wl->w, wl->info.handle);
 	if ((actions & ACT_REFUSE) != 0) {
 		tally_refused(wl->w, refusal, error);
