@@ -73,7 +73,7 @@ class Ssh:
         return port
 
     def copy(self, source, back):
-        scp = ["scp", "-q", "-F", "none", "-o", f"ControlPath={self.sshd.dir}/control", "-o", "LogLevel=ERROR"]
+        scp = ["scp", "-O", "-q", "-F", "none", "-o", f"ControlPath={self.sshd.dir}/control", "-o", "LogLevel=ERROR"]
         run(*scp, source, f"127.0.0.1:{self.out}/there")
         between = time.monotonic()
         run(*scp, f"127.0.0.1:{self.out}/there", back)
