@@ -15,8 +15,8 @@
 #define VERBS		8
 
 enum family {
-	F_BUILD, F_CALLS, F_CLOCK, F_CLOCK_BAD, F_DRAINING, F_CONNECTED, F_ENDS, F_RECEIVED, F_RTT, F_SENT, F_SESSIONS, F_TROUBLE, F_OUTPUT,
-	F_GAPS, F_HELD, F_MEMORY, F_WAKEUPS, F_READY, F_REQUESTS, F_SERVICES, F_SPOOL, F_SPOOL_MAX, F_STREAM_IN, F_STREAM_OUT, F_STREAMS, F_CUT, F_OPENED, F_UP, F_FREE, F_INODES, F_WORKLOADS, F_SLOTS, F_ENDED,
+	F_BUILD, F_CALLS, F_CLOCK, F_CLOCK_BAD, F_DEVICES, F_DRAINING, F_CONNECTED, F_ENDS, F_RECEIVED, F_RTT, F_SENT, F_SESSIONS, F_TROUBLE, F_OUTPUT,
+	F_GAPS, F_HELD, F_MEMORY, F_WAKEUPS, F_READY, F_REQUESTS, F_SERVICES, F_SPOOL, F_SPOOL_MAX, F_STREAM_IN, F_STREAM_OUT, F_STREAMS, F_CUT, F_OPENED, F_PORTS, F_UP, F_FREE, F_INODES, F_WORKLOADS, F_SLOTS, F_ENDED,
 	F_REFUSED, F_STARTED, FAMILIES
 };
 enum type { GAUGE, COUNTER, INFO };
@@ -26,6 +26,7 @@ static const struct { const char *name; enum type type; const char *unit, *label
 	[F_CALLS] = { "edgeward_helper_calls", COUNTER, "", "verb", "Uses of root's power, from the audit record." },
 	[F_CLOCK] = { "edgeward_clock_offset_seconds", GAUGE, "seconds", "", "The hub's clock minus ours." },
 	[F_CLOCK_BAD] = { "edgeward_clock_implausible", GAUGE, "", "", "1: the clock is before the last time we know." },
+	[F_DEVICES] = { "edgeward_devices", GAUGE, "", "kind", "USB devices and interfaces that a hub has forwarded here, now." },
 	[F_DRAINING] = { "edgeward_draining", GAUGE, "", "", "1: no new work is taken." },
 	[F_CONNECTED] = { "edgeward_link_connected", GAUGE, "", "", "1: there is a session with the hub." },
 	[F_ENDS] = { "edgeward_link_ends", COUNTER, "", "cause", "Attempts and sessions that ended, by cause." },
@@ -49,6 +50,7 @@ static const struct { const char *name; enum type type; const char *unit, *label
 	[F_STREAMS] = { "edgeward_streams", GAUGE, "", "kind", "Open now: attach sessions, services and ssh (http), devices, segments, files." },
 	[F_CUT] = { "edgeward_streams_cut", COUNTER, "", "kind", "Of those opened, ended by a refusal, a reset or the end of the link." },
 	[F_OPENED] = { "edgeward_streams_opened", COUNTER, "", "kind", "Streams that were opened for the hub." },
+	[F_PORTS] = { "edgeward_usb_ports_free", GAUGE, "", "speed", "Virtual USB ports that are free." },
 	[F_UP] = { "edgeward_up", GAUGE, "", "process", "1: the process answers." },
 	[F_FREE] = { "edgeward_work_root_free_bytes", GAUGE, "bytes", "", "Room under the work root." },
 	[F_INODES] = { "edgeward_work_root_free_inodes", GAUGE, "", "", "Inodes under the work root." },
@@ -203,6 +205,45 @@ from_counts(struct edgectl *ctl, struct samples *s)
 		client_close(both[i]);
 }
 
+struct lent {
+	uint64_t usb, l2;
+};
+
+static void
+on_device(const struct device_info *d, void *ctx)
+{
+	(void)d;
+	((struct lent *)ctx)->usb++;
+}
+
+static void
+on_link(const struct l2_open *l, void *ctx)
+{
+	(void)l;
+	((struct lent *)ctx)->l2++;
+}
+
+static void
+from_devices(struct edgectl *ctl, struct samples *s)
+{
+	static struct client c;
+	struct lent n = { 0, 0 };
+	struct device_offer offer;
+
+	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_WORKERD);
+	c.device = on_device;
+	c.link = on_link;
+	c.ctx = &n;
+	client_call(&c, CTL_REQ_DEVICES, NULL, 0, CLIENT_ANSWER_MS);
+	if (client_answer(&c, &offer, sizeof(offer)) && device_offer_ok(&offer)) {
+		add_n(s, F_DEVICES, "usb", n.usb);
+		add_n(s, F_DEVICES, "l2", n.l2);
+		add_n(s, F_PORTS, "high", offer.hs_free);
+		add_n(s, F_PORTS, "super", offer.ss_free);
+	}
+	client_close(&c);
+}
+
 /* "SEQ SECONDS VERB ...", counted by verb. */
 static void
 from_audit(struct samples *s)
@@ -318,6 +359,8 @@ metrics_write(struct edgectl *ctl, struct view *v, FILE *out)
 	if (v->work_up)
 		from_workerd(&s, &v->work);
 	from_counts(ctl, &s);
+	if (v->work_up)
+		from_devices(ctl, &s);
 	from_audit(&s);
 	for (unsigned f = 0; f < FAMILIES; f++) {
 		fprintf(out, "# TYPE %s %s\n", families[f].name, types[families[f].type]);

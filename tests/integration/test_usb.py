@@ -16,6 +16,7 @@ import time
 
 import pytest
 
+from lib import openmetrics
 from lib.agent import BUILD, Agent
 from lib.edgehub import EdgeHub
 from lib.proc import wait_for
@@ -178,6 +179,10 @@ def test_b106_a_device_for_a_run_and_every_end_of_it(site):
         [("stick", run, "ready", "1-2", "1234", [{"name": "bus/usb/003/002", "subsystem": "usb"}, {"name": "ttyUSB7", "subsystem": "tty"}])]
     assert d["usb"] is True and d["ports"] == {"hs": 2, "hs_free": 2, "ss": 1, "ss_free": 1} and d["audit_head"] == "ab" * 32
     assert "stick" in site.agent.ctl("devices", json_out=False).out
+    counted = openmetrics.parse(site.agent.ctl("metrics", json_out=False).out)
+    assert openmetrics.value(counted, "edgeward_devices", kind="usb") == 1 and openmetrics.value(counted, "edgeward_devices", kind="l2") == 0
+    assert openmetrics.value(counted, "edgeward_usb_ports_free", speed="high") == 2
+    assert openmetrics.value(counted, "edgeward_streams", kind="usb") == 1
     row, = site.hub.json("usb", "list")
     assert row["name"] == "stick" and row["opened"] and row["bytes_from_usbipd"] > 1 << 20
     # The same name twice; another device beside it; one too many.
