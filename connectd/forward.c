@@ -141,6 +141,7 @@ admit(struct forward *f, const struct json *payload, char text[POLICY_WHERE + 8]
 	const struct session *s = f->s;
 	const struct forward_kind *k = f->kind;
 	char where[POLICY_WHERE], value[8];
+	const struct forward *same;
 	const char *why;
 	unsigned n = 0;
 
@@ -156,10 +157,13 @@ admit(struct forward *f, const struct json *payload, char text[POLICY_WHERE + 8]
 	}
 	for (const struct forward *o = s->forwards; o != NULL; o = o->next)
 		n += o->kind == k;
-	if (n < k->most && find(s, f->id) == NULL)
+	same = find(s, f->id);
+	if (n < k->most && same == NULL)
 		return NULL;
-	snprintf(text, POLICY_WHERE + 8, n < k->most ? "a %s of this id is open already" : "as many %s are open as this agent holds",
-	    n < k->most ? find(s, f->id)->kind->what : k->many);
+	if (same != NULL)
+		snprintf(text, POLICY_WHERE + 8, "a %s of this id is open already", same->kind->what);
+	else
+		snprintf(text, POLICY_WHERE + 8, "as many %s are open as this agent holds", k->many);
 	return text;
 }
 

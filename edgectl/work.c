@@ -199,8 +199,8 @@ print_chunk(struct tail *tail, const struct client *c)
 	if (head.offset < tail->req.from)
 		return -EPROTO;
 	if (head.offset > tail->req.from)
-		fprintf(stderr, "edgectl: bytes %" PRIu64 " to %" PRIu64 " are gone (%s)\n", tail->req.from, head.offset,
-		    name_of_gap(head.reason));
+		fprintf(stderr, "edgectl: bytes %" PRIu64 " to %" PRIu64 " are no longer held here (%s); what the hub has: edgehub logs %s\n",
+		    tail->req.from, head.offset, name_of_gap(head.reason), tail->req.handle);
 	r = fd_write_all(STDOUT_FILENO, c->answer + sizeof(head), len);
 	if (r < 0)
 		return r;

@@ -200,9 +200,13 @@ cli_signal(struct cli *cli, int argc, char *argv[])
 		{ "INT", "interrupt" }, { "TERM", "terminate" }, { "KILL", "kill" },
 	};
 	struct admin_signal req = { 0 };
-	const char *want = argc == 3 ? argv[2] : "TERM";
+	struct admin_text text;
+	char clean[sizeof(text.text)];
+	const char *want;
+	int r;
 
 	near_drop_dashes(&argc, &argv);
+	want = argc == 3 ? argv[2] : "TERM";
 	if (argc < 2 || argc > 3 || strlen(argv[1]) >= sizeof(req.handle))
 		return cli_usage("signal HANDLE [INT|TERM|KILL]");
 	snprintf(req.handle, sizeof(req.handle), "%s", argv[1]);
@@ -212,7 +216,11 @@ cli_signal(struct cli *cli, int argc, char *argv[])
 			snprintf(req.signal, sizeof(req.signal), "%s", names[i][1]);
 	if (req.signal[0] == '\0')
 		return cli_usage("signal HANDLE [INT|TERM|KILL]");
-	return cli_done(cli, cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req)));
+	r = cli_request(cli, ADMIN_REQ_SIGNAL, &req, sizeof(req));
+	/* No error, but no signal either: it has ended already. */
+	if (r == CLI_OK && cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text) && text.text[0] != '\0')
+		fprintf(stderr, "edgehub: %s\n", cli_text(clean, sizeof(clean), text.text));
+	return cli_done(cli, r);
 }
 
 int

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/parse.h"
 #include "hub/adminpipe.h"
 #include "hub/cli_stream.h"
@@ -186,7 +187,9 @@ cli_proxy(struct cli *cli, int argc, char *argv[])
 		{ "host", required_argument, NULL, 'h' }, { "tls-insecure", no_argument, NULL, 'k' }, { "any-address", no_argument, NULL, 'a' }, { 0 } };
 	const char *to = NULL, *where = "127.0.0.1:0", *host = NULL;
 	bool any = false, loopback = true, good = true;
+	_cleanup_free_ char *status = NULL;
 	union address a;
+	size_t len = 0;
 	int opt, r;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -211,8 +214,9 @@ cli_proxy(struct cli *cli, int argc, char *argv[])
 	if (r != CLI_OK)
 		return r;
 	self.gate.target = self.target;
-	r = cli->up ? 0 : cli_open(cli);
-	if (r < 0)
-		return cli_say_unreachable(cli, r);
+	/* No name was looked up, so nobody has asked the device yet: what keeps it from being reached is better said now than in a browser. */
+	r = cli->up ? CLI_OK : cli_stream_get(cli, argv[optind], "/status", &status, &len);
+	if (r != CLI_OK)
+		return r;
 	return serve(cli, argv[optind], &a, host);
 }

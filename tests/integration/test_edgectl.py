@@ -470,7 +470,7 @@ def test_logs_of_what_still_runs_end_without_f(site):
 def test_gap_is_told(site):
     site.daemon("workerd", answers={fd.LOGS: Log(b"0123456789", first=4)})
     p = site.ctl("logs", "job-1")
-    assert p.stdout == "456789" and p.stderr == "edgectl: bytes 0 to 4 are gone (memory)\n" and p.returncode == 0
+    assert p.stdout == "456789" and p.stderr == "edgectl: bytes 0 to 4 are no longer held here (memory); what the hub has: edgehub logs job-1\n" and p.returncode == 0
 
 
 def verify(site, data, want, code, first=0, done=True, **info):

@@ -662,6 +662,22 @@ def test_quit_leaves_the_run_alone(edgehub):
     assert edgehub.run_info(handle)["state"] == "running"
 
 
+def test_a_signal_behind_dashes_is_the_one_that_was_named(edgehub):
+    """A handle that begins with '-' must stand behind --. To a run that has ended no signal goes, and that is said."""
+    agent = FakeAgent.enroll(edgehub)
+    p, handle, start = run(edgehub, agent)
+    for args, name in (((handle,), "terminate"), ((handle, "KILL"), "kill"), (("--", handle, "INT"), "interrupt"), (("--", handle), "terminate")):
+        q = edgehub.popen("signal", *args)
+        sig = agent.expect("signal")
+        assert sig["handle"] == handle and sig["payload"]["signal"] == name, args
+        agent.status(handle, "running", id=sig["id"])
+        assert output(q)[2] == 0
+    agent.finish(handle, b"")
+    output(p)
+    edgehub.cli("signal", handle, "KILL")
+    assert b"it has ended already" in edgehub.last.stderr
+
+
 def test_hub_timeout_ends_a_run(edgehub):
     agent = FakeAgent.enroll(edgehub)
     p, handle, start = run(edgehub, agent, "--timeout", "1s")

@@ -173,6 +173,12 @@ def test_the_listener_is_for_its_own_pages(port):
         assert exchange(port, bad).startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
 
 
+def test_a_device_that_is_not_there_is_told_at_once(site):
+    """Before there is an address that a browser would find out with."""
+    p = site.hub.call("proxy", "nosuch", "--to", "8080")
+    assert p.returncode == 1 and p.stdout == b"" and b"no device nosuch" in p.stderr
+
+
 def test_beyond_loopback_only_when_told(site, service):
     p = site.hub.call("proxy", "dev", "--to", str(service.port), "--listen", "0.0.0.0:0")
     assert p.returncode == 2 and b"--any-address" in p.stderr
@@ -248,9 +254,8 @@ def test_everything_off(service):
     try:
         p = site.hub.call("services", "dev")
         assert p.returncode == 1 and b"policy.conf" in p.stderr and b"services serve = no" in p.stderr
-        q = site.proxy(service.port)
-        status, _, body = get(q.port, "/hello")
-        assert status == 502 and b"services serve = no" in body
+        p = site.hub.call("proxy", "dev", "--to", str(service.port))
+        assert p.returncode == 1 and p.stdout == b"" and b"services serve = no" in p.stderr
         p = site.hub.call("ssh-proxy", "dev")
         assert p.returncode == 1 and b"services serve = no" in p.stderr
         assert any("http stream refused" in e["text"] for e in site.events("service"))

@@ -339,7 +339,7 @@ def test_b32_drop_lets_the_oldest_go_with_the_reason(agent, hub):
     w = workload(a, run)
     assert w["produced"] == 4_000_000 and 4_000_000 - w["retained_from"] > 800_000
     out = a.ctl("logs", run.handle, json_out=False)
-    assert "are gone (spool)" in out.err
+    assert "are no longer held here (spool)" in out.err
     hub.listen()
     hub.delivered(run, 30)
     assert [g[2] for g in run.log.gaps] == [SPOOL] and run.log.gaps[0][1] == w["retained_from"]
