@@ -217,10 +217,28 @@ known(struct workerd *w, const struct work_spec *spec, uint32_t id)
 	return true;
 }
 
+/* May it be run by a process that was prepared before anything was known of it? */
+static bool
+is_plain(const struct workload *wl, const struct work_spec *spec, enum stage stage, int input)
+{
+	return stage == STAGE_PAYLOAD && input < 0 && (wl->rec.h->flags & RECORD_F_CONTAINER) == 0 && spec->devices[0] == '\0';
+}
+
+static int
+start_plain(struct workload *wl, const struct launch_start *s, int spec)
+{
+	struct workerd *w = wl->w;
+	int r = prepared_take(wl, s, spec) ? 0 : launchchan_start(wl, s, spec, -1);
+
+	if (r == 0)
+		prepared_want(w, s);
+	return r;
+}
+
 int
 start_process(struct workload *wl, const struct work_spec *spec, enum stage stage, int input)
 {
-	const struct workerd *w = wl->w;
+	struct workerd *w = wl->w;
 	struct launch_start s = { .slot = wl->rec.h->slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
 		.cpu_millis = spec->cpu_millis, .io_rate = w->policy.io_rate, .io_major = w->disk_major, .io_minor = w->disk_minor,
 		.oom_score_adj = OOM_SCORE_ADJ, .parts = wl->rec.h->parts, .stage = stage };
@@ -237,7 +255,7 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 		container_launch(w, container_socket(), &s);
 	else if ((wl->rec.h->flags & RECORD_F_CONTAINER) != 0)
 		container_step_limits(w, &s);
-	return launchchan_start(wl, &s, fd, input);
+	return is_plain(wl, spec, stage, input) ? start_plain(wl, &s, fd) : launchchan_start(wl, &s, fd, input);
 }
 
 /* The job as it was decided, where it was sent: what later stages read. */

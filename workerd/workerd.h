@@ -15,6 +15,7 @@
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
 #include "workerd/carriers.h"
+#include "workerd/prepared.h"
 #include "workerd/container.h"
 #include "workerd/attach.h"
 #include "workerd/devices.h"
@@ -106,6 +107,7 @@ struct workerd {
 	struct containers containers;
 	struct attaches attaches;
 	struct carriers carriers;
+	struct prepared prepared;
 
 	struct {
 		uint32_t asks[HARNESS_ASKS];	/* requests that wait for the installation under way */

@@ -1,0 +1,168 @@
+"""A process prepared ahead of its workload (workerd/prepared.c): the same confinement, never somebody else's, and gone by itself."""
+import json
+import os
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from lib import proc, workdrv
+from lib.proc import wait_for
+from lib.workdrv import Device
+
+PY = "/usr/bin/python3"
+pytestmark = pytest.mark.root
+
+# Everything a workload can see of what was done to it.
+SEEN = r"""
+import json, os, resource
+def lines(path):
+    with open(path) as f:
+        return f.read().splitlines()
+def names(path):
+    try:
+        return sorted(os.listdir(path))
+    except OSError as e:
+        return e.errno
+mounts = [l.split() for l in lines("/proc/self/mountinfo")]
+print(json.dumps({
+    "mounts": sorted([m[3:6] + m[6:] for m in mounts]),
+    "status": [l for l in lines("/proc/self/status") if l.split(":")[0] in ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff",
+               "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters", "SigBlk", "SigIgn", "Umask")],
+    "files": {d: names(d) for d in ("/", "/dev", "/run/empty", "/etc/edgeward", "/proc/self/fd")},
+    "passwd": lines("/etc/passwd"), "group": lines("/etc/group"), "cwd": os.getcwd(), "env": dict(os.environ),
+    "written": [p for p in ("/x", "/run/x", "/run/passwd", "/usr/x", "/run/empty/x", "/tmp/x", "x") if os.system("touch %s 2>/dev/null" % p) == 0],
+    "oom": lines("/proc/self/oom_score_adj"), "core": resource.getrlimit(resource.RLIMIT_CORE), "nofile": resource.getrlimit(resource.RLIMIT_NOFILE),
+    "parent": lines("/proc/%d/comm" % os.getppid()) if os.getppid() else None}))
+"""
+
+
+def waiting(dev):
+    """Names of the groups in which a process waits."""
+    return [n for n in os.listdir(dev.cgroup) if n.startswith("w.prepared-") and dev.is_prepared(n) and comms(dev, n) == ["prepared"]]
+
+
+def comms(dev, name):
+    try:
+        with open(f"{dev.cgroup}/{name}/cgroup.procs", encoding="ascii") as f:
+            return [s[0] for p in f.read().split() if (s := proc.stat(int(p))) is not None]
+    except OSError:
+        return []
+
+
+def warm(dev, argv=("true",), **kw):
+    """Runs something and waits until the next of its kind is prepared."""
+    dev.run(list(argv), **kw)
+    wait_for(lambda: waiting(dev), 10, "one is prepared")
+    dev.run_loop = time.monotonic() + 0.1
+    while time.monotonic() < dev.run_loop:       # workerd has read that it waits
+        dev.step(0.02)
+
+
+def in_group(dev, **kw):
+    return dev.run(["grep", "-o", "w[.].*", "/proc/self/cgroup"], **kw).data.decode().strip()
+
+
+@pytest.fixture(params=["", "sandbox-level = uid\n"], ids=["namespaces", "uid"])
+def dev(request):
+    with Device(policy="[work]\n" + request.param if request.param else "") as d:
+        yield d
+
+
+def test_it_is_used_and_nothing_differs(dev):
+    cold = json.loads(dev.run([PY, "-I", "-c", SEEN], work_dir="p/q").data)
+    warm(dev, work_dir="p/q")
+    r = dev.start([PY, "-I", "-c", SEEN], work_dir="p/q")
+    dev.finish(r)
+    got = json.loads(r.data)
+    for what in cold:
+        assert got[what] == cold[what], what
+    warm(dev, work_dir="p/q")
+    name, = waiting(dev)
+    assert in_group(dev, work_dir="p/q") == name
+    assert dev.settled()
+
+
+def test_another_directory_of_the_same_runner(dev):
+    """The runner's id decides, not the directory below: that one comes with the start."""
+    warm(dev, work_dir="p/a")
+    name, = waiting(dev)
+    r = dev.run(["sh", "-c", "pwd; grep -o 'w[.].*' /proc/self/cgroup; grep edgeward-run /etc/passwd | cut -d: -f6"], work_dir="p/b/c")
+    pwd, group, *home = r.data.decode().split()
+    assert pwd == f"{dev.dir}/work/p/b/c" and group == name and home in ([pwd], []), r.data      # at level uid it has no line there
+
+
+def test_never_for_another_runner(dev):
+    warm(dev, work_dir="a")
+    assert in_group(dev, work_dir="b").startswith("w.h"), "another runner's process ran it"
+    assert dev.settled()
+
+
+def test_not_when_something_to_see_has_changed():
+    shown = f"/tmp/ewshown.{os.getpid()}"
+    os.mkdir(shown, 0o755)
+    try:
+        with Device(conf=f"show = {shown}\n") as dev:
+            warm(dev)
+            os.rename(shown, shown + ".old")
+            os.mkdir(shown, 0o755)
+            with open(f"{shown}/new", "w", encoding="ascii"):
+                pass
+            assert dev.run(["ls", shown]).data == b"new\n"
+    finally:
+        shutil.rmtree(shown, ignore_errors=True)
+        shutil.rmtree(shown + ".old", ignore_errors=True)
+
+
+def test_it_goes_by_itself(dev):
+    warm(dev)
+    end = time.monotonic() + 8
+    while waiting(dev) and time.monotonic() < end:
+        dev.step(0.1)
+    assert not waiting(dev)
+    assert [n for n in os.listdir(dev.cgroup) if n.startswith("w.")] == []
+    assert proc.by_uid(set(range(workdrv.POOL_FIRST, workdrv.POOL_FIRST + workdrv.POOL_COUNT))) == []
+
+
+@pytest.mark.parametrize("who", ["workerd", "launcher"])
+def test_it_survives_nobody(dev, who):
+    """A workerd that comes after another, and the end of the launcher, leave none."""
+    warm(dev)
+    name, = waiting(dev)
+    if who == "workerd":
+        dev.kill_workerd()
+        dev.connect()
+    else:
+        dev.stop_launcher()
+    wait_for(lambda: not os.path.exists(f"{dev.cgroup}/{name}"), 10, "its group is gone")
+    if who == "workerd":
+        assert dev.run(["echo", "on"]).data == b"on\n"
+
+
+def test_one_that_was_killed_is_not_asked(dev):
+    warm(dev)
+    name, = waiting(dev)
+    with open(f"{dev.cgroup}/{name}/cgroup.kill", "w", encoding="ascii") as f:
+        f.write("1")
+    wait_for(lambda: not os.path.exists(f"{dev.cgroup}/{name}"), 10, "its group is gone")
+    end = time.monotonic() + 0.2
+    while time.monotonic() < end:
+        dev.step(0.05)
+    assert re.match("w[.](h|prepared-)", in_group(dev)) and dev.settled()
+
+
+def test_stopped_at_once(dev):
+    """A signal right behind the start finds the workload, whoever runs it."""
+    for _ in range(10):
+        warm(dev, ["true"])
+        handle, ident = dev.ask_start(["sleep", "60"])
+        dev.request(workdrv.SIGNAL_T, workdrv.SIGNAL.pack(handle.encode(), signal.SIGKILL, 0))
+        dev.answer(ident)
+        r = dev.runs.get(handle)
+        if r is not None:
+            dev.sub(r, 0)
+            dev.finish(r)
+            assert r.info["outcome"] in (workdrv.CANCELLED, workdrv.LOST)
+    assert dev.settled()
