@@ -4,6 +4,7 @@ Where the kinds could occur: workerd/attach.c and attachio.c (sessions, rings, l
 connectd/attach.c (streams and frames), hub/attach.c (resume), common/term.c (the operator's terminal).
 """
 import fcntl
+import hashlib
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 import pytest
@@ -415,3 +417,33 @@ def test_b67_it_opens_with_no_byte_of_disk_left(agent, ehub, mounts, terminal):
     t.expect("24 80")
     assert t.wait() == 4
     assert not session_processes(a)
+
+
+def test_a_terminal_beside_a_file_and_a_log(make, ehub, terminal, tmp_path):
+    """Both run while it is used: each keystroke is answered, in order, and the file and the log are whole. How fast: tests/bench/run R3."""
+    make({"work": {"attach": "yes", "files": "write"}})
+    h = start(ehub, options=("--workdir", "w"))
+    attach(ehub, h, "true")
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(1 << 20) * 48)
+    log = subprocess.Popen(ehub.argv("run", D, "--workdir", "l", "--", "sh", "-c", "yes 0123456789abcde | head -c 31457280"), stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    seen = []
+    reader = threading.Thread(target=lambda: seen.append(log.stdout.read()))
+    reader.start()
+    copies = [subprocess.Popen(ehub.argv("cp", str(big), f"{D}:{h}/big{i}"), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(2)]
+    t = terminal("attach", h, "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo got $x; done; exit 3")
+    t.expect("ready")
+    n = 0
+    while n < 20 or (n < 2000 and (log.poll() is None or any(c.poll() is None for c in copies))):
+        t.send(f"{n}\r")
+        t.expect(f"got {n}\r\n", 30)
+        n += 1
+    assert [c.wait(60) for c in copies] == [0, 0]
+    assert log.wait(60) == 0
+    reader.join()
+    assert seen[0] == b"0123456789abcde\n" * (30 << 16)
+    r = attach(ehub, h, "sh", "-c", "sha256sum < big0; sha256sum < big1")
+    assert r.stdout.decode().split()[::2] == [hashlib.sha256(big.read_bytes()).hexdigest()] * 2
+    t.send(b"\x04")
+    assert t.wait() == 3
