@@ -7,6 +7,7 @@ sanitizer's report or a filter hit, or left a process, cgroup or socket behind.
 EDGEWARD_SOAK=1 runs the long forms too.
 """
 import os
+import pathlib
 import shutil
 import signal
 import sys
@@ -53,6 +54,15 @@ def shared():
     directory = tempfile.mkdtemp(prefix="edgeward-shared.", dir=os.environ.get("EDGEWARD_TMP", "/tmp"))
     os.chmod(directory, 0o755)
     yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def open_path():
+    """As tmp_path, but every user may enter it. A pytest that starts beside this one shuts /tmp/pytest-of-root to all others again."""
+    directory = tempfile.mkdtemp(prefix="edgeward-open.", dir=os.environ.get("EDGEWARD_TMP", "/tmp"))
+    os.chmod(directory, 0o755)
+    yield pathlib.Path(directory)
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -77,11 +77,8 @@ class Client:
 
 
 class Helper:
-    def __init__(self, tmp_path, net=NET, work=WORK):
-        self.dir = str(tmp_path)
-        for top in [tmp_path, *tmp_path.parents]:
-            if os.geteuid() == 0 and str(top).startswith("/tmp/"):
-                top.chmod(0o755)
+    def __init__(self, open_path, net=NET, work=WORK):
+        self.dir = str(open_path)
         self.path = self.dir + "/introduce.sock"
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(self.path)
@@ -115,8 +112,8 @@ def start(args, listener=None, env=None):
 
 
 @pytest.fixture
-def helper(tmp_path):
-    h = Helper(tmp_path)
+def helper(open_path):
+    h = Helper(open_path)
     yield h
     if h.proc.poll() is None:
         h.end()
@@ -333,38 +330,38 @@ def refused(args, listener=None, env=None):
     return p.returncode, err
 
 
-def test_bad_listeners(tmp_path):
-    args = ["-r", str(tmp_path), "-N", "1", "-W", "2"]
+def test_bad_listeners(open_path):
+    args = ["-r", str(open_path), "-N", "1", "-W", "2"]
     code, err = refused(args, env={"LISTEN_FDS": "0"})
     assert code == 1 and "edgeward-introduce.socket" in err
     other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    other.bind(str(tmp_path / "other.sock"))
+    other.bind(str(open_path / "other.sock"))
     other.listen(1)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    stream.bind(str(tmp_path / "introduce.sock"))
+    stream.bind(str(open_path / "introduce.sock"))
     stream.listen(1)
     quiet = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for listener in (other, stream, quiet):
         code, err = refused(args, listener)
-        assert code == 1 and f"{tmp_path}/introduce.sock: descriptor 3 is not its listener" in err
+        assert code == 1 and f"{open_path}/introduce.sock: descriptor 3 is not its listener" in err
     code, err = refused(["-r", "/" + "x" * 200, "-N", "1", "-W", "2"], other)
     assert code == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="skipped: needs root and /dev/fuse")
 @pytest.mark.parametrize("l2", ["no", "yes"])
-def test_a_descriptor_whose_close_waits_keeps_nobody_from_it(helper, tmp_path, l2):
+def test_a_descriptor_whose_close_waits_keeps_nobody_from_it(helper, open_path, l2):
     """A taken-over workerd has runners, who may mount FUSE in a user namespace; close(2) of such a file waits for its server, past SIGKILL."""
     helper.end()
-    (tmp_path / "fuse").mkdir()
-    (tmp_path / "privhelper").mkdir(mode=0o700)
+    (open_path / "fuse").mkdir()
+    (open_path / "privhelper").mkdir(mode=0o700)
     helper.proc = start(["-r", helper.dir, "-s", helper.dir, "-l", l2, "-N", str(NET), "-W", str(WORK)], helper.listener)
     w = Client(helper.path, WORK, hello(WORKERD))
     assert w.take()[0] == HELLO
     tap = struct.pack("=16s6sHII", b"lan0", b"\x02\0\0\0\0\1", 1500, 0, 0)
     data = struct.pack(HDR, 0x0120, record(HELLO)[2], 1, len(tap), 1, 0) + tap
     n = w.sock.fileno()
-    slow = subprocess.Popen(["unshare", "-m", sys.executable, os.path.join(os.path.dirname(__file__), "lib/slowclose.py"), str(tmp_path / "fuse"), str(n)],
+    slow = subprocess.Popen(["unshare", "-m", sys.executable, os.path.join(os.path.dirname(__file__), "lib/slowclose.py"), str(open_path / "fuse"), str(n)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=(n,), start_new_session=True)
     try:
         slow.stdin.write(data.hex())
@@ -388,10 +385,10 @@ def test_a_descriptor_whose_close_waits_keeps_nobody_from_it(helper, tmp_path, l
     assert helper.proc.returncode == 0 and "runtime error" not in err, err
 
 
-def test_its_threads_are_there_before_the_filter(helper, tmp_path):
+def test_its_threads_are_there_before_the_filter(helper, open_path):
     """What the C library does at the beginning of a thread is not among its calls: again and again, since it is a matter of who is first."""
     helper.end()
-    (tmp_path / "privhelper").mkdir(mode=0o700)
+    (open_path / "privhelper").mkdir(mode=0o700)
     for _ in range(30):
         helper.proc = start(["-r", helper.dir, "-s", helper.dir, "-l", "yes", "-N", str(NET), "-W", str(WORK)], helper.listener)
         assert " serves uids " in helper.proc.stderr.readline()

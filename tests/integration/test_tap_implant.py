@@ -41,10 +41,10 @@ MALFORMED = {
 class TapRoot(Root):
     """privhelper -l yes, with the /dev/net/tun of this kernel in its /dev."""
 
-    def __init__(self, tmp_path):
-        os.makedirs(tmp_path / "dev/net")
-        os.mknod(tmp_path / "dev/net/tun", 0o666 | stat.S_IFCHR, os.makedev(10, 200))
-        super().__init__(tmp_path, "-u 'ff 07 08' -l yes")
+    def __init__(self, open_path):
+        os.makedirs(open_path / "dev/net")
+        os.mknod(open_path / "dev/net/tun", 0o666 | stat.S_IFCHR, os.makedev(10, 200))
+        super().__init__(open_path, "-u 'ff 07 08' -l yes")
 
 
 class Network:
@@ -94,10 +94,10 @@ def ask(c, payload, *fds, nfds=None):
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(open_path):
     # Other tests' segments may begin in this namespace while this one runs: only new ones that stay count.
     before = set(ours())
-    r = TapRoot(tmp_path)
+    r = TapRoot(open_path)
     yield r
     err = r.stop()
     assert "runtime error" not in err and "Sanitizer" not in err and r.proc.returncode == 0, err

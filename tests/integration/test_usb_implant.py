@@ -24,11 +24,8 @@ STATUS = ("hub port sta spd dev      sockfd local_busid\nhs  0000 004 000 000000
 class Root:
     """privhelper -u, and the kernel it thinks it has."""
 
-    def __init__(self, tmp_path, args="-u 'ff 07 08'"):
-        self.dir = str(tmp_path)
-        for top in [tmp_path, *tmp_path.parents]:
-            if str(top).startswith("/tmp/"):
-                top.chmod(0o755)
+    def __init__(self, open_path, args="-u 'ff 07 08'"):
+        self.dir = str(open_path)
         self.vhci = f"{self.dir}/platform/vhci_hcd.0"
         for hub in ("usb1", "usb2"):
             os.makedirs(f"{self.vhci}/{hub}")
@@ -114,8 +111,8 @@ MALFORMED = {
 
 
 @pytest.fixture
-def root(tmp_path):
-    r = Root(tmp_path)
+def root(open_path):
+    r = Root(open_path)
     yield r
     err = r.stop()
     assert "runtime error" not in err and "Sanitizer" not in err and r.proc.returncode == 0, err
