@@ -48,7 +48,7 @@ tap_request(uint8_t buf[TAP_REQUEST_MAX], uint32_t index, const struct tap_wish 
 		struct ifinfomsg link;
 	} m = { .head = { .nlmsg_type = RTM_NEWLINK, .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
 		.link = { .ifi_family = AF_UNSPEC, .ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP } };
-	const uint32_t queue = TAP_QUEUE;
+	const uint32_t queue = wish->offload ? TAP_QUEUE : TAP_QUEUE_PLAIN;
 	size_t n = sizeof(m);
 
 	n = put(buf, n, IFLA_NET_NS_FD, &wish->netns, sizeof(wish->netns));

@@ -13,7 +13,8 @@
 #define TAP_MAC		6
 #define TAP_VNET_HDR	10		/* bytes in front of a frame, when offload was asked for: virtio_net_hdr, little endian */
 #define TAP_FRAME_MAX	65550u		/* Ethernet header and the largest packet the kernel merges */
-#define TAP_QUEUE	512u		/* packets the kernel holds for who does not read */
+#define TAP_QUEUE	512u		/* packets the kernel holds for who does not read, where they are merged: up to 64 KiB each */
+#define TAP_QUEUE_PLAIN	2048u		/* the same where they are frames: less than TCP has on its way would cost it retransmissions */
 
 struct tap_wish {
 	const char *name;		/* there */
