@@ -25,13 +25,14 @@ forward_client(const struct hub_forward *f)
 	return c;
 }
 
+#define VERDICT_MS	5000
+
 /* The last of it. The channel is closed already. */
 static void
 drop(struct hub_forward *f, const char *why)
 {
 	struct hub_forward **p = &f->hub->forwards;
 	struct client *c = forward_client(f);
-	int fd = f->io.fd;
 
 	log_info("device %s: %s %s: %s", f->device, f->kind->what, f->id, why);
 	if (c != NULL && f->asked.id != 0)
@@ -43,8 +44,8 @@ drop(struct hub_forward *f, const char *why)
 	*p = f->next;
 	loop_timer_del(f->hub->loop, &f->timer);
 	loop_io_del(f->hub->loop, &f->io);
-	if (fd >= 0)
-		close(fd);
+	if (f->fd >= 0)
+		close(f->fd);
 	free(f);
 }
 
@@ -55,14 +56,19 @@ end(struct hub_forward *f, const char *why)
 	drop(f, why);
 }
 
-/* Where the mux is at work on the channel it cannot be taken away: it goes at the next turn of the loop. */
+/*
+ * Where the mux is at work on the channel it cannot be taken away: it goes at the next turn of the loop. Later where the device has not answered:
+ * what a usbipd said before it went is its to judge, and says more than that it went.
+ */
 static void
 end_soon(struct hub_forward *f, const char *why)
 {
+	bool judged = f->asked.id == 0 || !f->kind->early;
+
 	if (f->why[0] != '\0')
 		return;
 	snprintf(f->why, sizeof(f->why), "%s", why);
-	loop_timer_set(f->hub->loop, &f->timer, monotime_now());
+	loop_timer_set_ms(f->hub->loop, &f->timer, judged ? 0 : VERDICT_MS);
 }
 
 static void
@@ -88,7 +94,7 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 	ssize_t n = (ssize_t)len;
 
 	if (f->why[0] == '\0')
-		n = f->kind->write != NULL ? f->kind->write(f, data, len) : write(f->io.fd, data, len);
+		n = f->kind->write != NULL ? f->kind->write(f, data, len) : write(f->fd, data, len);
 	if (n < 0 && errno != EAGAIN) {
 		end_soon(f, f->kind->ended);
 		return (ssize_t)len;
@@ -102,7 +108,7 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 ssize_t
 forward_read(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more)
 {
-	ssize_t n = read(f->io.fd, buf, max);
+	ssize_t n = read(f->fd, buf, max);
 
 	/* Less than was asked for is all there was: another read would be a system call for nothing. */
 	*ret_more = n == (ssize_t)max;
@@ -135,8 +141,8 @@ on_socket(struct loop_io *io, uint32_t events)
 {
 	struct hub_forward *f = io->ctx;
 
-	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (events & EPOLLIN) == 0) {
-		watch(f, 0, EPOLLIN | EPOLLOUT);
+	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && ((events & EPOLLIN) == 0 || f->why[0] != '\0')) {
+		loop_io_del(f->hub->loop, io);
 		end_soon(f, f->kind->ended);
 		return;
 	}
@@ -177,19 +183,22 @@ opened(struct hub_stream *st, const struct json *payload)
 int
 forward_replace(struct hub_forward *f, int fd)
 {
-	int old = f->io.fd, r = fd_set_nonblock(fd);
+	int r = fd_set_nonblock(fd);
 
 	if (r < 0)
 		return r;
 	loop_io_del(f->hub->loop, &f->io);
-	close(old);
+	close(f->fd);
+	f->fd = -1;
 	f->readable = false;
 	r = loop_io_add(f->hub->loop, &f->io, fd, EPOLLIN, on_socket, f);
-	if (r < 0)
+	if (r < 0) {
 		end_soon(f, "this descriptor cannot be watched");
-	else
-		mux_resume(&f->st.chan);
-	return r;
+		return r;
+	}
+	f->fd = fd;
+	mux_resume(&f->st.chan);
+	return 0;
 }
 
 /* ---- beginning ---- */
@@ -276,6 +285,7 @@ forward_begin(struct client *client, struct ipc_msg *msg, const struct hub_forwa
 		return NULL;
 	}
 	f->kind = kind;
+	f->fd = fd;
 	f->hub = client->hub;
 	f->session = s;
 	f->client = client->serial;

@@ -42,7 +42,8 @@ struct hub_forward {
 	struct session *session;
 	uint64_t client;		/* its serial */
 	struct ipc_hdr asked;		/* the client's request; id 0 = answered */
-	struct loop_io io;		/* the socket */
+	int fd;				/* the socket's or the TAP's */
+	struct loop_io io;		/* ... while it is watched */
 	bool readable;			/* it has what was not read yet */
 	struct loop_timer timer;	/* end it, from the loop */
 	char why[200], device[DEVICE_ID_SIZE], id[32];

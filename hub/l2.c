@@ -29,7 +29,7 @@ static ssize_t
 read_frame(const struct iovec iov[2], void *ctx)
 {
 	struct hub_l2 *l = ctx;
-	ssize_t n = readv(l->f.io.fd, iov, 2);
+	ssize_t n = readv(l->f.fd, iov, 2);
 
 	l->dry = n <= 0;
 	return n;
@@ -56,7 +56,7 @@ to_tap(const uint8_t *data, size_t len, enum l2rec_verdict verdict, void *ctx)
 	const struct hub_l2 *l = ctx;
 
 	if (verdict == L2REC_GOOD)
-		(void)!write(l->f.io.fd, data, len);
+		(void)!write(l->f.fd, data, len);
 }
 
 static ssize_t
@@ -65,7 +65,7 @@ to_tap_or_socket(struct hub_forward *f, const uint8_t *data, size_t len)
 	struct hub_l2 *l = (struct hub_l2 *)f;
 
 	if (!l->wants_tap)
-		return write(f->io.fd, data, len);
+		return write(f->fd, data, len);
 	errno = EAGAIN;
 	if (!l->has_tap)
 		return -1;	/* kept until it is there */

@@ -28,8 +28,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Exporter:
     """A usbipd with one device: answers the import, then sends back what it gets."""
 
-    def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None, reads=True):
-        self.reads = reads
+    def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None, reads=True, goes=False):
+        self.reads, self.goes = reads, goes
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.busid, self.ended, self.conns = busid, 0, []
@@ -59,6 +59,10 @@ class Exporter:
         # In pieces, as TCP may bring it.
         for i in range(0, len(self.reply), 100):
             c.sendall(self.reply[i:i + 100])
+        if self.goes:
+            self.ended += 1
+            c.close()
+            return
         while not self.reads:
             time.sleep(0.1)
         try:
@@ -268,6 +272,10 @@ def test_refusals_and_a_start_that_names_a_device(site):
     assert "answers with device 9-9" in site.refused(site.exporter(busid="9-9"), busid="1-2")
     assert "not exported" in site.refused(site.exporter(status=1))
     assert "is in use by another" in site.refused(site.exporter(status=2))
+    # As usbipd does: it closes behind its answer. The reason is that answer, not the end.
+    for _ in range(3):
+        assert "is in use by another" in site.refused(site.exporter(status=2, goes=True))
+    assert "the usbipd ended it" in site.refused(site.exporter(raw=b"", goes=True))
     assert "speed 4 is not supported" in site.refused(site.exporter(speed=4))
     assert "speed 0 is not supported" in site.refused(site.exporter(speed=0))
     assert "no USB/IP" in site.refused(site.exporter(speed=7))
