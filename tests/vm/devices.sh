@@ -168,17 +168,26 @@ segment() { # segment NAME ARGS...
 	ip -n op addr add 10.9.0.1/24 dev tap0; ip -n op link set tap0 up
 	until_ok 60 ip netns exec op ping -c1 -W2 10.9.0.2
 }
+slowest() { # of five questions, each to the device and back through the hub, in ms
+	local worst=0 t
+	for _ in 1 2 3 4 5; do
+		t=$(date +%s%N); edgehub usb forward vm --busid 9-9 >/dev/null 2>&1; edgectl status >/dev/null; t=$((($(date +%s%N) - t) / 1000000))
+		[ $t -lt $worst ] || worst=$t
+	done
+	echo $worst
+}
 for offload in "" --offload; do
 	ok "segment $offload: up, and pinged" segment "l2$offload" $offload
 	ok "segment $offload: 20 of 20 pings of 1400 bytes" bash -c 'ip netns exec op ping -c20 -i0.05 -W10 -s1400 10.9.0.2 | grep -q " 20 received"'
 	ok "segment $offload: iperf" bash -c 'ip netns exec op iperf3 -c 10.9.0.2 -n 8M >/tmp/iperf.out'
 	grep receiver /tmp/iperf.out
 	ok "segment $offload: every checksum was right" is "$(ip netns exec op awk '/^Tcp:/ { print $16 }' /proc/net/snmp | tail -1)" 0
+	calm=$(slowest)
 	ip netns exec op ping -f -c2000 -s1400 -W1 10.9.0.2 >/tmp/flood.out 2>&1 & flood=$!
-	worst=0
-	for i in 1 2 3 4 5; do t=$(date +%s%N); edgehub usb forward vm --busid 9-9 >/dev/null 2>&1; edgectl status >/dev/null; t=$((($(date +%s%N) - t) / 1000000)); [ $t -lt $worst ] || worst=$t; done
+	worst=$(slowest)
 	kill $flood 2>/dev/null; wait $flood 2>/dev/null
-	ok "segment $offload: the link answers while it is flooded ($worst ms)" test $worst -lt $((1000 * SLOW))
+	# Within a second each, or as slow as this machine is without the flood.
+	ok "segment $offload: the link answers while it is flooded ($worst ms, $calm without)" test "$worst" -lt $((1000 * SLOW > 3 * calm ? 1000 * SLOW : 3 * calm))
 	systemctl stop "test-l2$offload"
 	ok "segment $offload: no interface is left" until_ok 20 bash -c '! ip -n op link show tap0 2>/dev/null && [ "$(ls /sys/class/net | grep -c ^ewt)" = 0 ]'
 done
