@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/keyfile.h"
@@ -92,8 +93,9 @@ conf_parse(struct conf *conf, const char *name, const char *text, size_t len, ch
 	return r;
 }
 
-int
-conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
+/* own: only when this user alone can write it. */
+static int
+load(struct conf *conf, const char *path, bool own, char err[CONF_ERR_SIZE])
 {
 	_cleanup_free_ char *text = NULL;
 	struct stat st;
@@ -103,7 +105,23 @@ conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
 
 	if (r < 0 && !missing)
 		return r;
+	if (own && !missing && (st.st_uid != geteuid() || (st.st_mode & 022) != 0)) {
+		snprintf(err, CONF_ERR_SIZE, "%s can be written by others than uid %u: chown %u, chmod go-w", path, geteuid(), geteuid());
+		return -EPERM;
+	}
 	r = conf_parse(conf, path, missing ? "" : text, missing ? 0 : len, err);
 	conf->missing = missing;
 	return r;
+}
+
+int
+conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
+{
+	return load(conf, path, false, err);
+}
+
+int
+conf_load_own(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
+{
+	return load(conf, path, true, err);
 }

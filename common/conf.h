@@ -67,4 +67,7 @@ int conf_parse(struct conf *conf, const char *name, const char *text, size_t len
 /* The same from a file of at most 64 KiB. */
 int conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
 
+/* The same for who acts with root's power on it: -EPERM unless this user, and nobody else, can write the file. */
+int conf_load_own(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
+
 #endif

@@ -44,6 +44,7 @@ struct hubconn_end {
 	bool answered;			/* a byte came back from the hub itself (beyond proxy and TCP): it is there */
 	int http_status;		/* HTTP_FAILED and PROXY_FAILED, else 0 */
 	uint16_t close_code;		/* CLOSED, else 0 */
+	bool superseded;		/* CLOSED: the hub says that a newer session has taken the place of this one */
 	int64_t retry_after_ms;		/* from Retry-After or a close reason that names a window; -1 = none */
 	char code[32];			/* stable cause code */
 	char detail[200];		/* one sentence, printable ASCII, no secret, names the next step where there is one */

@@ -79,6 +79,7 @@ closed_by_peer(struct hubconn *conn)
 	hubend_set(&end, HUBCONN_CLOSED, HUBCONN_OPEN, "closed", "the hub closed the connection with code %u%s%s", code,
 	    reason[0] != '\0' ? ": " : "", reason);
 	end.close_code = code;
+	end.superseded = code == 1000 && strcmp(reason, "superseded") == 0;
 	end.retry_after_ms = reason_retry(reason);
 	if (conn->closing) {
 		conn->end = end;

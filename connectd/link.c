@@ -24,7 +24,7 @@ void
 link_init(struct link *link, const struct link_params *params)
 {
 	*link = (struct link){ .p = *params, .state = CTL_LINK_STARTING, .since = monotime_wall_ns(),
-		.last_attempt = MONOTIME_NEVER };
+		.last_attempt = MONOTIME_NEVER, .twice = MONOTIME_NEVER };
 	backoff_init(&link->backoff, params->conf->retry_min, params->conf->retry_max_local, params->conf->retry_max);
 	loop_timer_init(&link->retry, retry_due, link);
 	loop_timer_init(&link->teardown, teardown_due, link);
@@ -382,6 +382,8 @@ on_health(const char **codes, size_t max, void *ctx)
 		codes[n++] = "policy-bad";
 	if (n < max && workchan_away_ms(link->p.work) != 0)
 		codes[n++] = "workerd-down";
+	if (n < max && link->twice.ns != MONOTIME_NEVER.ns && monotime_diff_ms(monotime_now(), link->twice) < LINK_TWICE_TOLD_MS)
+		codes[n++] = "identity-duplicate";
 	if (n < max && link->p.mirror->refused_some)
 		codes[n++] = "too-many-workloads";
 	return n;

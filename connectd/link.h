@@ -23,6 +23,8 @@
 #include "connectd/session.h"
 #include "proto/ipc/ctl.h"
 
+#define LINK_TWICE_MS	60000	/* at least so long, where another device has this identity */
+#define LINK_TWICE_TOLD_MS	900000	/* so long the hub hears of it, too */
 #define LINK_LOOK_MS	10000	/* for a credential that was put there or became readable, or a token file */
 
 struct link_params {
@@ -78,6 +80,7 @@ struct link {
 	char told[64];			/* tell.c: state and cause that were told last */
 	struct counts counts;
 	bool insecure;
+	monotime_t twice;		/* when the hub last said that another device has this identity; NEVER = it has not */
 };
 
 void link_init(struct link *link, const struct link_params *params);

@@ -113,6 +113,23 @@ judge_enrollment(struct link *link, const struct hubconn_end *end)
 	link_enroll_over(link, -1, text);
 }
 
+/*
+ * Another session of this identity, while this one lives: one of ours would not have been told, for we close the old before we dial the new. Two
+ * devices with one identity (a cloned disk) would throw each other out without end: each waits until an operator has had time to see it.
+ */
+static bool
+in_use_twice(struct link *link, const struct hubconn_end *end, struct backoff_window *ret_window)
+{
+	if (!end->superseded || !link->welcomed)
+		return false;
+	*ret_window = (struct backoff_window){ LINK_TWICE_MS, 2 * LINK_TWICE_MS };
+	link->twice = monotime_now();
+	link_set_cause(link, "identity-duplicate", "another device is connected with the identity of this one (a copied disk?): on one of the two run "
+	    "edgectl enroll --replace --token-file FILE");
+	log_warn("%s: %s", link->cause, link->detail);
+	return true;
+}
+
 void
 link_attempt_ended(struct link *link, const struct hubconn_end *end)
 {
@@ -139,6 +156,9 @@ link_attempt_ended(struct link *link, const struct hubconn_end *end)
 		if (link->over.named)
 			window = link->over.window;
 		named = link->over.named ? &window : NULL;
+	} else if (end != NULL && in_use_twice(link, end, &window)) {
+		kind = BACKOFF_ANSWERED;
+		named = &window;
 	} else if (end != NULL) {
 		kind = kind_of_end(end);
 		name_remedy(link, end);

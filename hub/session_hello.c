@@ -229,7 +229,12 @@ replace_older(struct session *s)
 
 	if (old == NULL || old == s)
 		return;
-	log_info("device %s (%s): older session superseded", s->device, s->name);
+	/* It may be gone without a word; what is heard of still is another device with the same identity (B77). */
+	if (monotime_diff_ms(monotime_now(), old->conn->last_rx) < HUB_HEARTBEAT_MS + HUB_HEARTBEAT_MS / 4 && strcmp(old->conn->peer, s->conn->peer) != 0)
+		log_warn("device %s (%s): session from %s superseded by one from %s; if both go on coming, two devices have one identity: enroll one anew",
+		    s->device, s->name, old->conn->peer, s->conn->peer);
+	else
+		log_info("device %s (%s): older session superseded", s->device, s->name);
 	conn_close(old->conn, WSLAY_CODE_NORMAL_CLOSURE, "superseded");
 }
 

@@ -193,7 +193,7 @@ main(int argc, char **argv)
 	lock = fd_open_own_dir("/run/edgeward", "privhelper", 0700);	/* that of the pool everybody may open, and so lock */
 	if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0)
 		return 0;	/* another one is at it */
-	if (conf_load(&conf, CONF_FILE, err) < 0)
+	if (conf_load_own(&conf, CONF_FILE, err) < 0)
 		return say("conf", "%s", err);
 	return run(dir, conf.work_account[0] != '\0' ? conf.work_account : DEFAULT);
 }

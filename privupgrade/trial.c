@@ -196,7 +196,7 @@ give_up(struct updater *u, int error)
 	return r;
 }
 
-/* What runs before the switch must run after it. Somebody may be restarting things just now: for a sixth of the start time each look counts. */
+/* What runs before must run after; in a sixth of the start time each look counts, as things may be restarted. A hub that asks had a session. */
 static int
 look_before(struct updater *u, struct upgrade_probe *work)
 {
@@ -204,7 +204,7 @@ look_before(struct updater *u, struct upgrade_probe *work)
 	struct judge_unit_facts units[JUDGE_UNITS];
 	uint64_t protocol = 0;
 
-	for (u->state.units = 0, u->state.connected = false; ; usleep(POLL_MS * 1000)) {
+	for (u->state.units = 0, u->state.connected = u->state.source == UPGRADE_HUB; ; usleep(POLL_MS * 1000)) {
 		int r = units_look(u, units);
 
 		if (r < 0)
@@ -217,7 +217,7 @@ look_before(struct updater *u, struct upgrade_probe *work)
 			protocol = work->protocol;
 			snprintf(u->state.peer, sizeof(u->state.peer), "%s", work->peer);
 		}
-		if ((u->state.units == (1u << JUDGE_UNITS) - 1 && u->state.connected && work->work_up) || !monotime_before(monotime_now(), end))
+		if ((u->state.units == (1u << JUDGE_UNITS) - 1 && work->connected && work->work_up) || !monotime_before(monotime_now(), end))
 			break;
 	}
 	work->protocol = protocol;

@@ -93,7 +93,7 @@ look_at_hub(struct judge *j, const struct judge_facts *f)
 {
 	int64_t late = f->now_ms - j->settle_ms;
 
-	if (!j->connected || f->probe->connected)
+	if (!j->connected || !counts(j, JUDGE_CONNECTD) || f->probe->connected)
 		return JUDGE_GOOD;
 	if (f->probe->hub_refuses && late >= j->start_ms)
 		return bad(j, "hub-refuses", "the hub is there and does not take it: %s", f->probe->cause);

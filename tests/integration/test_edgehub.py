@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -341,6 +342,32 @@ def test_b83_a_token_works_once(agent, ehub1):
     b.start()
     wait_for(lambda: link_cause(b) == "token-refused", 15, lambda: f"{link(b)} {link_cause(b)}")
     assert len(ehub1.json("devices")) == 1
+
+
+def test_b77_a_copied_disk(agent, ehub1):
+    """B77: two devices with one credential: no war, each says what it is when it was thrown out, the hub names both; work goes on."""
+    a = make(agent, ehub1)
+    p = ehub1.popen("run", D, "--", "/bin/sh", "-c", "echo on; exec sleep 1000")
+    assert p.stdout.readline() == b"on\n"
+    work = a.ctl("workloads").json["workloads"][0]["pid"]
+    b = agent(hub=ehub1, start=False, token=False, name="other")
+    b.conf["hub"]["ca-file"] = ehub1.ca_file.file
+    b.write_conf()
+    b.start(wait=False)
+    wait_for(lambda: link_cause(b) == "unenrolled", 20, lambda: f"{link(b)} {link_cause(b)}")
+    shutil.copy2(a.credential_file, b.credential_file + ".new")
+    st = os.stat(os.path.dirname(b.credential_file))
+    os.chown(b.credential_file + ".new", st.st_uid, st.st_gid)
+    os.rename(b.credential_file + ".new", b.credential_file)
+    wait_for(lambda: link(b) == "connected", 20, lambda: f"{link(b)} {link_cause(b)}")
+    wait_for(lambda: link_cause(a) == "identity-duplicate", 10, lambda: f"{link(a)} {link_cause(a)}")
+    sessions = ehub1.json("status")["sessions"]
+    time.sleep(10)
+    assert ehub1.json("status")["sessions"] == sessions and link(b) == "connected" and link(a) == "waiting"
+    assert a.ctl("workloads").json["workloads"][0]["pid"] == work and os.path.exists(f"/proc/{work}")
+    with open(ehub1.log, encoding="utf-8", errors="replace") as f:
+        assert "two devices have one identity" in f.read()
+    p.kill()
 
 
 def test_bundle(agent, ehub1):

@@ -135,6 +135,8 @@ def test_b124_used_up(machine):
     ("echo '70000 64' >/etc/edgeward/pool", "pool"),
     ("echo '70000 64 900' >/etc/edgeward/pool; chmod 666 /etc/edgeward/pool", "pool"),
     ("echo '[work]\nwhat = 1' >/etc/edgeward/edgeward.conf", "conf"),
+    ("groupadd -r x; useradd -M -r -d /nonexistent -g x x; echo '[work]\naccount = x' >/etc/edgeward/edgeward.conf; chmod 666 /etc/edgeward/edgeward.conf", "conf"),
+    ("echo >/etc/edgeward/edgeward.conf; chown 1500 /etc/edgeward/edgeward.conf", "conf"),
     ("rm -r /etc/edgeward; ln -s /nowhere /etc/edgeward", "io"),
 ])
 def test_b123_refused_before_anything_is_changed(machine, line, code):

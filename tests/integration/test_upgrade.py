@@ -237,6 +237,22 @@ def test_b102_a_session_that_is_away_for_a_moment_counts(rig):
     assert p.wait(60) == 0 and rig.last() == ("rolled-back", "hub-refuses") and rig.current() == rig.packaged
 
 
+@pytest.mark.parametrize("source", ["hub", "operator"])
+def test_b102_a_hub_that_asks_had_a_session(rig, source):
+    """The link is gone when the upgrade begins, and for longer. An operator's goes on without one; a hub's release stays on trial until it
+    has shown that it can have one."""
+    rig.start_units()
+    rig.probe(connected="no", cause="no-route")
+    rig.queue(Release(rig), source=source)
+    p = subprocess.Popen(rig.args("-t", "500"), env=ENV)
+    wait_for(lambda: rig.current() == "releases/2")
+    if source == "hub":
+        wait_for(lambda: "stays on trial" in open(os.path.join(rig.state, "upgrade/progress"), encoding="ascii").read())
+        assert p.poll() is None and rig.updater() == rig.packaged
+        rig.probe()
+    assert p.wait(30) == 0 and rig.last() == ("done", "ok") and rig.updater() == "releases/2"
+
+
 @pytest.mark.parametrize("old_connects", [True, False])
 def test_b102_a_hub_that_is_there_is(rig, old_connects):
     """Its address answers, there is no session: back. Only if the old release gets one is the new one bad."""
@@ -245,7 +261,7 @@ def test_b102_a_hub_that_is_there_is(rig, old_connects):
     rig.queue(Release(rig))
     p = subprocess.Popen(rig.args("-t", "500"), env=ENV)
     wait_for(lambda: rig.current() == "releases/2")
-    rig.probe(reachable="yes", cause="timeout")
+    rig.probe(connected="no", reachable="yes", cause="timeout")
     wait_for(lambda: rig.current() == rig.packaged)
     rig.probe(connected="yes" if old_connects else "no")
     assert p.wait(30) == 0 and rig.last() == ("rolled-back" if old_connects else "failed", "no-session")

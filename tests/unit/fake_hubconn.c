@@ -101,6 +101,7 @@ void
 fake_end(struct hubconn *conn, enum hubconn_cause cause, int http_status, uint16_t close_code, const char *code)
 {
 	conn->end = (struct hubconn_end){ .cause = cause, .http_status = http_status, .close_code = close_code,
+		.superseded = strcmp(code, "superseded") == 0,
 		.retry_after_ms = conn->end.retry_after_ms == 0 ? -1 : conn->end.retry_after_ms };
 	snprintf(conn->end.code, sizeof(conn->end.code), "%s", code);
 	snprintf(conn->end.detail, sizeof(conn->end.detail), "the test ended it");

@@ -443,6 +443,31 @@ test_b30_wall_clock_steps(void **state)
 	}
 }
 
+/* B77: another device has this one's identity. Neither comes back at once, so there is no war; both sides say what it is. */
+static void
+test_b77_identity_in_use_twice(void **state)
+{
+	const struct json *health;
+
+	for (int i = 0; i < 5; i++) {
+		rig_session_up();
+		rig_lose(HUBCONN_CLOSED, 0, 1000, "superseded");
+		assert_string_equal(rig.link.cause, "identity-duplicate");
+		assert_in_range(rig_wait_ms(), 59000, 121000);
+		while (fake_conn() == NULL)
+			rig_advance(1000);
+	}
+	rig_connect(true, "[]");
+	rig_drop_frames();
+	rig_advance(19000);
+	health = json_get(rig_frame("heartbeat"), "health");
+	assert_non_null(health);
+	assert_string_equal(health->child->str, "identity-duplicate");
+	/* What is not said of a session that lives is an end like any other. */
+	rig_lose(HUBCONN_CLOSED, 0, 1000, "closed");
+	assert_string_equal(rig.link.cause, "closed");
+}
+
 int
 main(void)
 {
@@ -454,6 +479,7 @@ main(void)
 		T(a_welcome_that_does_not_come), T(heartbeats_keep_their_distance), T(test_b23_a_storm_of_events),
 		T(test_b23_no_wait_is_long_and_can_be_cut), T(reconnect_out_of_a_session), T(stops_for_good),
 		T(test_b23_a_changed_credential_wakes), T(a_configuration_error_is_not_retried), T(test_b30_wall_clock_steps),
+		T(test_b77_identity_in_use_twice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,7 @@ starts=$(for i in 1 2 3 4 5; do
 	t=$(now); systemctl start --no-block edgeward-privhelper edgeward-workerd edgeward-connectd; connected_ms "$t"
 done)
 row P18 "start of the units to connected, ms, median of 5" "$(echo "$starts" | median)" "<= 300"
+row P18 "  least, most; what else ran: load average" "$(echo "$starts" | sort -n | sed -n '1p;$p' | tr '\n' ' '); $(cut -d' ' -f1 /proc/loadavg)" "-"
 
 sleep 10
 row P9 "idle PSS of all four processes, MiB" "$(mib "$(smaps Pss)")" "<= 6"

@@ -157,7 +157,7 @@ class Rig:
     def program(self, name, version, behaviour):
         return self.fakeprog + f"\nEDGEWARD-FAKE {name} {version} {behaviour}\n".encode().rjust(220)
 
-    def probe(self, connected="no", refuses="no", reachable="no", peer="-", protocol=0, active=0, cause="none", work=()):
+    def probe(self, connected="yes", refuses="no", reachable="no", peer="-", protocol=0, active=0, cause="none", work=()):
         text = PROBE.format(connected=connected, refuses=refuses, reachable=reachable, peer=peer, protocol=protocol, active=active, cause=cause)
         self._put(os.path.join(self.run_dir, "probe.new"), (text + "".join(f"work {h} {p}\n" for h, p in work)).encode(), 0o644)
         os.rename(os.path.join(self.run_dir, "probe.new"), os.path.join(self.run_dir, "probe"))
