@@ -10,6 +10,7 @@
 #include "common/fdutil.h"
 #include "common/keyvalue.h"
 #include "common/log.h"
+#include "common/near.h"
 
 #define FILE_MAX	65536
 #define LINE_MAX_LEN	198	/* inih's buffer is 200 bytes with newline and NUL */
@@ -26,15 +27,15 @@ struct parser {
 };
 
 static int
-fail(struct parser *p, const char *what, const char *section, const char *name, const char *value)
+fail(struct parser *p, const char *what, const char *section, const char *name, const char *value, const char *tail)
 {
 	char sec[LOG_QUOTE_SIZE], key[LOG_QUOTE_SIZE], val[LOG_QUOTE_SIZE];
 
 	if (p->err[0] == '\0')
-		snprintf(p->err, KEYFILE_ERR, "%s:%u: %s: [%s] %s%s%s", p->name, p->line, what,
+		snprintf(p->err, KEYFILE_ERR, "%s:%u: %s: [%s] %s%s%s%s", p->name, p->line, what,
 		    log_quote(sec, sizeof(sec), section, strlen(section)), log_quote(key, sizeof(key), name, strlen(name)),
 		    value != NULL ? " = " : "",
-		    value != NULL ? log_quote(val, sizeof(val), value, strlen(value)) : "");
+		    value != NULL ? log_quote(val, sizeof(val), value, strlen(value)) : "", tail);
 	return 0;
 }
 
@@ -47,29 +48,53 @@ find(const struct parser *p, const char *section, const char *name)
 	return NULL;
 }
 
+/* Where it would be right, or which one was meant: " (...)", or nothing. */
+static void
+hint(const struct parser *p, const char *section, const char *name, char ret[KEYFILE_STR])
+{
+	const char *sections[KEYFILE_KEYS] = { NULL }, *names[KEYFILE_KEYS] = { NULL }, *meant, *home = NULL;
+
+	for (size_t i = 0; i < p->nkeys; i++) {
+		sections[i] = p->keys[i].section;
+		names[i] = strcmp(section, p->keys[i].section) == 0 ? p->keys[i].name : NULL;
+		if (home == NULL && strcmp(name, p->keys[i].name) == 0)
+			home = p->keys[i].section;
+	}
+	ret[0] = '\0';
+	meant = near_word(section, sections, p->nkeys);
+	if (meant != NULL && strcmp(meant, section) != 0)
+		snprintf(ret, KEYFILE_STR, " (did you mean [%s]?)", meant);
+	else if (home != NULL)
+		snprintf(ret, KEYFILE_STR, " (it belongs below [%s])", home);
+	else if ((meant = near_word(name, names, p->nkeys)) != NULL)
+		snprintf(ret, KEYFILE_STR, " (did you mean %s?)", meant);
+}
+
 /* inih's handler: 1 = good. */
 static int
 on_key(void *user, const char *section, const char *name, const char *value)
 {
 	struct parser *p = user;
 	const struct key *key = find(p, section, name);
-	char want[160], what[200];
+	char want[160], what[200], meant[KEYFILE_STR];
 	uint16_t *line;
 	bool more;
 
-	if (key == NULL)
-		return fail(p, "unknown key", section, name, NULL);
+	if (key == NULL) {
+		hint(p, section, name, meant);
+		return fail(p, section[0] == '\0' ? "key above the first section" : "unknown key", section, name, NULL, meant);
+	}
 	line = &p->lines[key - p->keys];
 	more = *line != 0;
 	if (more && !keyvalue_is_list(key))
-		return fail(p, "key given twice", section, name, NULL);
+		return fail(p, "key given twice", section, name, NULL, "");
 	if (!more)
 		*line = p->line < UINT16_MAX ? (uint16_t)p->line : UINT16_MAX;
 	if (keyvalue_set(key, p->target, value != NULL ? value : "", more) == 0)
 		return 1;
 	keyvalue_expected(key, want, sizeof(want));
 	snprintf(what, sizeof(what), "bad value, expected %s", want);
-	return fail(p, what, section, name, value != NULL ? value : "");
+	return fail(p, what, section, name, value != NULL ? value : "", "");
 }
 
 /* inih's reader: one line from memory, counting lines. */

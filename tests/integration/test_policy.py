@@ -182,7 +182,7 @@ def test_reload_changes_the_policy_and_touches_nothing_that_runs(agent, hub):
     rewrite(a, "[work]\nprograms = /bin/true\nprogrammes = /bin/sh\n")
     for role in ("connectd", "launcher"):
         os.kill(a.pid(role), signal.SIGHUP)
-    wait_for(lambda: a.log_text().count("policy.conf:3: unknown key: [work] programmes; what was in force before") == 2, 10,
+    wait_for(lambda: a.log_text().count("policy.conf:3: unknown key: [work] programmes (did you mean programs?); what was in force before") == 2, 10,
              "both have said so")
     assert a.pid("workerd") == work and a.pid("connectd") == net and s.alive
     status = a.ctl("status").json

@@ -40,9 +40,11 @@ static void
 errors_name_file_and_line(void **state)
 {
 	static const struct { const char *text, *want; } bad[] = {
-		{ "[hub]\nurll = x\n", "t.conf:2: unknown key: [hub] urll" },
-		{ "[hubb]\nurl = x\n", "t.conf:2: unknown key: [hubb] url" },
-		{ "url = x\n", "t.conf:1: unknown key: [] url" },
+		{ "[hub]\nurll = x\n", "t.conf:2: unknown key: [hub] urll (did you mean url?)" },
+		{ "[hubb]\nurl = x\n", "t.conf:2: unknown key: [hubb] url (did you mean [hub]?)" },
+		{ "[work]\nurl = x\n", "t.conf:2: unknown key: [work] url (it belongs below [hub])" },
+		{ "[nothing-like]\nof-the-kind = x\n", "t.conf:2: unknown key: [nothing-like] of-the-kind" },
+		{ "url = x\n", "t.conf:1: key above the first section: [] url (it belongs below [hub])" },
 		{ "[hub]\nurl = a\n\nurl = b\n", "t.conf:4: key given twice: [hub] url" },
 		{ "[hub]\nurl = a\n[work]\n[hub]\nurl = b\n", "t.conf:5: key given twice: [hub] url" },
 		{ "[hub]\nurl = a\n  b\n", "t.conf:3: line begins with white space" },
