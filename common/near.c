@@ -33,6 +33,15 @@ distance(const char *a, const char *b)
 	return d[la][lb];
 }
 
+/* At most how many steps make a slip: two changes to four letters make another word, two more letters do not. */
+static size_t
+steps(const char *typed, const char *meant)
+{
+	size_t len = strlen(typed);
+
+	return len < 5 && strncmp(typed, meant, len) != 0 ? 1 : STEPS;
+}
+
 const char *
 near_word(const char *word, const char *const *words, size_t n)
 {
@@ -44,7 +53,7 @@ near_word(const char *word, const char *const *words, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		size_t d = words[i] != NULL ? distance(word, words[i]) : LETTERS;
 
-		if (d < best) {
+		if (d < best && d <= steps(word, words[i])) {
 			best = d;
 			near = words[i];
 		}
@@ -69,7 +78,7 @@ next_word(const char **p)
 	return 0;
 }
 
-/* 0: usage has the word itself; else the steps to the nearest, which is copied, or more than STEPS. */
+/* 0: usage has the word itself; else the steps to the nearest, which is copied, or more than it may be. */
 static size_t
 nearest(const char *usage, const char *typed, char ret_meant[NEAR_SIZE])
 {
@@ -83,7 +92,7 @@ nearest(const char *usage, const char *typed, char ret_meant[NEAR_SIZE])
 		word[len] = '\0';
 		/* An option is meant for an option. */
 		d = (word[0] == '-') == (typed[0] == '-') ? distance(typed, word) : LETTERS;
-		if (d < best) {
+		if (d < best && d <= steps(typed, word)) {
 			best = d;
 			memcpy(ret_meant, word, len + 1);
 		}

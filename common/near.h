@@ -7,7 +7,7 @@
 
 /*
  * The one of words (n of them; NULLs are passed over) that is nearest to word by letters put in, left out, changed or swapped: at most two such
- * steps, and fewer than it has letters. NULL when none is. Of equals the first.
+ * steps, one where word has less than five letters and is no beginning, and fewer than it has letters. NULL when none is. Of equals the first.
  */
 const char *near_word(const char *word, const char *const *words, size_t n);
 

@@ -121,8 +121,9 @@ result_say(struct cli *cli, const char *handle)
 		const char *what = json_get_str(res, skipped ? "skip_reason" : "branch");
 
 		code = 0;
-		fprintf(stderr, "edgehub: write-back: %s%s%s\n", skipped ? "nothing, " : pushed ? "pushed to " : "a bundle of ",
-		    cli_text(text, sizeof(text), what != NULL ? what : ""), skipped || pushed ? "" : "; edgehub result HANDLE -o FILE gets it");
+		fprintf(stderr, "edgehub: write-back: %s%s", skipped ? "nothing, " : pushed ? "pushed to " : "a bundle of ",
+		    cli_text(text, sizeof(text), what != NULL ? what : ""));
+		fprintf(stderr, skipped || pushed ? "\n" : "; edgehub result %s -o FILE gets it\n", handle);
 	}
 	json_doc_free(doc);
 	return code;

@@ -19,6 +19,7 @@ one_or_two_steps(void **state)
 	assert_string_equal(near("stauts"), "status");
 	assert_string_equal(near("statsu"), "status");
 	assert_string_equal(near("log"), "logs");
+	assert_string_equal(near("stat"), "status");
 	assert_string_equal(near("creat"), "create");
 	assert_string_equal(near("udrain"), "drain");	/* as near as undrain, and the first */
 	assert_string_equal(near("status"), "status");
@@ -34,6 +35,7 @@ nothing_is_near(void **state)
 	assert_null(near("x"));
 	assert_null(near("zz"));
 	assert_null(near("teleport"));
+	assert_null(near("main"));		/* drain, by two of its four letters */
 	memset(longer, 'a', sizeof(longer));
 	longer[sizeof(longer) - 1] = '\0';
 	assert_null(near(longer));
