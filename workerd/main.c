@@ -169,10 +169,12 @@ reload(void)
 static void
 on_signal(int signo, void *ctx)
 {
-	if (signo == SIGHUP)
+	if (signo == SIGHUP) {
 		reload();
-	else
-		loop_stop(self.loop);
+		return;
+	}
+	spill_all(&self);
+	loop_stop(self.loop);
 }
 
 static void

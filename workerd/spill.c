@@ -196,6 +196,20 @@ spill_note(const struct workload *wl)
 		loop_timer_set_ms(w->loop, &w->spill, TICK_MS);
 }
 
+void
+spill_all(struct workerd *w)
+{
+	for (struct workload *wl = w->spool.off ? NULL : w->all.first; wl != NULL; wl = wl->next) {
+		if (wl->rec.h == NULL || workload_is_own(wl))
+			continue;
+		while (spooled_to(wl) < wl->rec.h->head)
+			if (write_some(wl, SEGMENT_WRITE) < 0)
+				break;
+		if (spooled_to(wl) < wl->rec.h->head)
+			spool_note(wl->spool, wl->rec.h->head);
+	}
+}
+
 /* ---- from an earlier life, and the end ---- */
 
 void
