@@ -232,8 +232,8 @@ finish(struct workload *wl)
 {
 	if (!stage_finish(wl))
 		life_outcome(wl);
-	if (!wl->journaled_end)
-		tally_ended(wl);
+	if (!wl->journaled_end && (wl->rec.h == NULL || (wl->rec.h->flags & RECORD_F_FINAL) == 0))
+		tally_ended(wl);	/* once: an earlier workerd has told what it made final */
 	if (wl->rec.h != NULL && record_digest(&wl->rec, wl->info.log_xxh3))
 		wl->info.flags |= WORK_F_DIGEST;
 	if (wl->rec.h != NULL) {
@@ -318,6 +318,16 @@ note_run(struct workload *wl)
 		wl->rec.h->deadline = monotime_add_ms(monotime_now(), wl->rec.h->timeout_s * 1000LL).ns;
 }
 
+/* One that was taken back was told when it began. A record that is damaged says nothing of it, and is always an old one's. */
+static void
+note_told(struct workload *wl)
+{
+	if (wl->rec.h == NULL || (wl->rec.h->flags & RECORD_F_TOLD) != 0)
+		return;
+	tally_started(wl);
+	wl->rec.h->flags |= RECORD_F_TOLD;
+}
+
 /* Notes in the record, which a later workerd reads. */
 static void
 mark(struct workload *wl, unsigned actions, int signo)
@@ -379,7 +389,7 @@ act(struct workload *wl, unsigned actions, int signo, enum work_refusal refusal,
 		flush(wl);
 	if ((actions & ACT_RUN) != 0 && stage_of(wl) == STAGE_PAYLOAD) {
 		note_run(wl);
-		tally_started(wl);
+		note_told(wl);
 		workchan_tell(wl);
 		workchan_answer_askers(wl, WORK_OK, "");
 		l2_workload_runs(wl);

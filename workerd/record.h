@@ -32,6 +32,7 @@
 #define RECORD_F_CONTAINER	0x80u	/* the payload is an engine's client: what it uses is not what the workload uses */
 #define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
 #define RECORD_F_PREPARED	0x100u	/* of a prepared process that was promised to nobody */
+#define RECORD_F_TOLD		0x200u	/* its start is in the events: a later workerd does not tell it again */
 
 struct record_digest {
 	XXH3_state_t state;

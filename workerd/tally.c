@@ -35,10 +35,10 @@ tally_ended(const struct workload *wl)
 	wl->w->outcomes[outcome]++;
 	if (outcome == WORK_OUTCOME_EXITED)
 		eventlog_add(&wl->w->events, "ended", wl->info.handle, "exited %d, %" PRIu64 " bytes of output", (int)wl->info.exit_code,
-		    wl->info.produced);
+		    workload_head(wl));
 	else
 		eventlog_add(&wl->w->events, "ended", wl->info.handle, "%s, signal %d, %" PRIu64 " bytes of output", outcome_names[outcome],
-		    (int)wl->info.term_signal, wl->info.produced);
+		    (int)wl->info.term_signal, workload_head(wl));
 }
 
 void

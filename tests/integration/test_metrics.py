@@ -135,7 +135,8 @@ def test_a_daemon_that_is_away_has_no_figures(agent, hub):
 def test_events_are_a_record(agent, hub):
     device = agent()
     connected(device)
-    run = hub.start(["/bin/sh", "-c", "exit 5"])
+    stays = hub.start(["/bin/sleep", "600"])
+    run = hub.start(["/bin/sh", "-c", "printf seventeen; printf ' bytes. '; exit 5"])
     hub.finish(run)
     wait_for(lambda: any(e["event"] == "ended" for e in events(device)), 20, "the end is told")
     ctl(device, "drain")
@@ -145,7 +146,8 @@ def test_events_are_a_record(agent, hub):
         assert kind in kinds, (kind, kinds)
     assert kinds.index("started") < kinds.index("ended")
     ended = next(e for e in got if e["event"] == "ended")
-    assert ended["source"] == "workerd" and ended["subject"] == run.handle and ended["text"].startswith("exited 5")
+    assert ended["source"] == "workerd" and ended["subject"] == run.handle
+    assert ended["text"] == "exited 5, 17 bytes of output"
     assert [e["time"] for e in got] == sorted(e["time"] for e in got)
     # They outlive the daemons, and -f tells what comes.
     follow = subprocess.Popen([exe("edgectl"), "-r", os.path.join(device.dir, "d", "run"), "events", "-f"], stdout=subprocess.PIPE, text=True,
@@ -156,6 +158,7 @@ def test_events_are_a_record(agent, hub):
         connected(device)
         after = events(device)
         assert [e for e in after if e["event"] == "ended"] == [ended]
+        assert [e["subject"] for e in after if e["event"] == "started"] == [stays.handle, run.handle], "one that was taken back started once"
         assert sum(e["event"] == "start" and e["source"] == "workerd" for e in after) >= 2
         ctl(device, "undrain")
         line = ""
