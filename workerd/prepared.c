@@ -150,7 +150,7 @@ ask(struct workerd *w)
 		return p->spec;
 	p->is = p->wanted;
 	p->around = surroundings(&p->is);
-	snprintf(p->is.handle, sizeof(p->is.handle), "prepared-%" PRIu64 "-%d", ++p->last, (int)getpid());
+	snprintf(p->is.handle, sizeof(p->is.handle), PREPARED_HANDLE "%" PRIu64 "-%d", ++p->last, (int)getpid());
 	r = record_new(&w->spares, p->is.handle, w->conf.work_retain, &p->rec);
 	if (r == 0)
 		p->rec.h->flags = RECORD_F_PREPARED;

@@ -15,6 +15,8 @@ struct workerd;
 struct workload;
 struct work_spec;
 
+#define PREPARED_HANDLE	"prepared-"	/* no hub may start work under a handle that begins so */
+
 struct prepared {
 	struct launch_start is;		/* what it was started with; handle "" = there is none */
 	struct launch_start wanted;	/* the same for the next one; handle is not used */

@@ -116,6 +116,16 @@ def test_not_when_something_to_see_has_changed():
         shutil.rmtree(shown + ".old", ignore_errors=True)
 
 
+def test_its_name_is_no_hubs(dev):
+    """A workload can see the name in /proc/self/cgroup and tell it: a start under the one that waits would be a rename onto itself."""
+    warm(dev)
+    name, = waiting(dev)
+    pid = dev.workerd_pid()
+    for handle in (name[2:], "prepared-", "prepared-7-1"):
+        assert "prepared-" in dev.start(["true"], handle=handle, expect=workdrv.BAD_SPEC)
+    assert dev.run(["true"], handle="prepared").info["outcome"] == workdrv.EXITED and dev.workerd_pid() == pid
+
+
 def test_it_goes_by_itself(dev):
     warm(dev)
     end = time.monotonic() + 8
