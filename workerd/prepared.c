@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,33 +44,47 @@ shape(const struct launch_start *s)
 	return like;
 }
 
+/* A directory is what it was while it is the same; for the rest a number may come back soon, and the time of its change does not. */
 static uint64_t
-look_at(const char *path, uint64_t seen)
+look_at(const char *path, bool follow, uint64_t seen)
 {
 	struct stat st = { 0 };
-	uint64_t which[2] = { 0 };
+	uint64_t which[4] = { 0 };
 
-	if (lstat(path, &st) == 0)
+	if ((follow ? stat(path, &st) : lstat(path, &st)) == 0)
 		which[0] = st.st_dev, which[1] = st.st_ino;
+	if (!S_ISDIR(st.st_mode))
+		which[2] = (uint64_t)st.st_ctim.tv_sec, which[3] = (uint64_t)st.st_ctim.tv_nsec;
 	return XXH3_64bits_withSeed(which, sizeof(which), seen);
+}
+
+/* A view has the mounts of its time, and not what is mounted or unmounted below one of its directories later. */
+static uint64_t
+mounts(struct prepared *p)
+{
+	struct pollfd changed = { .fd = p->mountinfo, .events = POLLPRI };
+
+	if (poll(&changed, 1, 0) != 0)
+		p->mounts++;
+	return p->mounts;
 }
 
 /* A view shows what was there when it was made: another number when something of that came, went or was replaced. */
 static uint64_t
-surroundings(const struct launch_start *s)
+surroundings(struct prepared *p, const struct launch_start *s)
 {
 #define PATH(path)	path
-	static const char *const paths[] = { LAUNCH_VIEW_SYSTEM(PATH), LAUNCH_VIEW_NAMES(PATH), LAUNCH_VIEW_HIDDEN(PATH) };
-	char show[sizeof(s->show)], lent[sizeof(LAUNCH_LENT) + 16], *p = show, *path;
-	uint64_t seen = 0;
+	static const char *const paths[] = { LAUNCH_VIEW_SYSTEM(PATH), LAUNCH_VIEW_NAMES(PATH), LAUNCH_VIEW_HIDDEN(PATH), LAUNCH_VIEW_LAID_OVER(PATH) };
+	char show[sizeof(s->show)], lent[sizeof(LAUNCH_LENT) + 16], *rest = show, *path;
+	uint64_t seen = mounts(p);
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
-		seen = look_at(paths[i], seen);
+		seen = look_at(paths[i], false, seen);
 	snprintf(lent, sizeof(lent), LAUNCH_LENT "/%u", s->slot);
-	seen = look_at(lent, seen);
+	seen = look_at(lent, false, seen);
 	memcpy(show, s->show, sizeof(show));
-	while ((path = strsep(&p, " ")) != NULL && path[0] != '\0')
-		seen = look_at(path, seen);
+	while ((path = strsep(&rest, " ")) != NULL && path[0] != '\0')
+		seen = look_at(path, true, seen);
 	return seen;
 }
 
@@ -149,7 +164,7 @@ ask(struct workerd *w)
 	if (p->spec < 0 && (p->spec = start_spec(&spec)) < 0)
 		return p->spec;
 	p->is = p->wanted;
-	p->around = surroundings(&p->is);
+	p->around = surroundings(p, &p->is);
 	snprintf(p->is.handle, sizeof(p->is.handle), PREPARED_HANDLE "%" PRIu64 "-%d", ++p->last, (int)getpid());
 	r = record_new(&w->spares, p->is.handle, w->conf.work_retain, &p->rec);
 	if (r == 0)
@@ -183,7 +198,8 @@ timer_over(struct loop_timer *timer)
 void
 prepared_init(struct workerd *w)
 {
-	w->prepared = (struct prepared){ .output = -1, .spec = -1, .rec = { .fd = -1, .report = -1 }, .init.io.fd = -1 };
+	w->prepared = (struct prepared){ .output = -1, .spec = -1, .rec = { .fd = -1, .report = -1 }, .init.io.fd = -1,
+		.mountinfo = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC) };
 	conf.ctx = w;
 	loop_timer_init(&w->prepared.timer, timer_over, w);
 }
@@ -193,6 +209,7 @@ prepared_done(struct workerd *w)
 {
 	loop_timer_del(w->loop, &w->prepared.timer);
 	close_ends(w);
+	cleanup_close(&w->prepared.mountinfo);
 }
 
 void
@@ -200,10 +217,10 @@ prepared_want(struct workerd *w, const struct launch_start *s)
 {
 	struct prepared *p = &w->prepared;
 
-	if ((s->parts & NEVER) != 0)
+	if ((s->parts & NEVER) != 0 || p->mountinfo < 0)
 		return;
 	p->wanted = shape(s);
-	if (is_like(p, &p->wanted) && !p->ending && p->around == surroundings(s)) {
+	if (is_like(p, &p->wanted) && !p->ending && p->around == surroundings(p, s)) {
 		loop_timer_set_ms(w->loop, &p->timer, KEEP_MS);
 		return;
 	}
@@ -228,7 +245,8 @@ prepared_take(struct workload *wl, const struct launch_start *s, int spec)
 	int fd;
 
 	if (!p->ready || (s->parts & NEVER) != 0 || !is_like(p, &like) || wl->vault != NULL || wl->rec.h->beyond != 0 ||
-	    wl->rec.h->job_len != 0 || wl->rec.h->ring != p->rec.h->ring || surroundings(s) != p->around || (fd = fcntl(p->init.io.fd, F_DUPFD_CLOEXEC, 3)) < 0)
+	    wl->rec.h->job_len != 0 || wl->rec.h->ring != p->rec.h->ring || surroundings(p, s) != p->around ||
+	    (fd = fcntl(p->init.io.fd, F_DUPFD_CLOEXEC, 3)) < 0)
 		return false;
 	record_promise(&p->rec, &wl->rec);
 	memcpy(name.from, p->is.handle, sizeof(name.from));

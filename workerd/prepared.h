@@ -21,6 +21,8 @@ struct prepared {
 	struct launch_start is;		/* what it was started with; handle "" = there is none */
 	struct launch_start wanted;	/* the same for the next one; handle is not used */
 	uint64_t around;		/* what there was to see when it was asked for */
+	uint64_t mounts;		/* how often the machine's mounts had changed by the last look */
+	int mountinfo;
 	bool want;
 	bool ready, ending;		/* it waits; it was told to end */
 	uint32_t start_id;		/* ours to the launcher; 0 = answered */

@@ -10,6 +10,8 @@
 				row("/etc"), row("/sys/devices/system")
 #define LAUNCH_VIEW_NAMES(row)	row("/run/systemd/resolve"), row("/run/NetworkManager"), row("/run/resolvconf")
 #define LAUNCH_VIEW_HIDDEN(row)	row("/etc/edgeward")
+/* What a view lays its own files over, which are gone from there when the machine's are replaced. */
+#define LAUNCH_VIEW_LAID_OVER(row)	row("/etc/passwd"), row("/etc/group")
 #define LAUNCH_LENT	"/dev/edgeward"	/* a directory for each runner, by its slot, where devices were lent */
 
 #endif

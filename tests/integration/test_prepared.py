@@ -4,6 +4,9 @@ import os
 import re
 import shutil
 import signal
+import struct
+import subprocess
+import tempfile
 import time
 
 import pytest
@@ -114,6 +117,53 @@ def test_not_when_something_to_see_has_changed():
     finally:
         shutil.rmtree(shown, ignore_errors=True)
         shutil.rmtree(shown + ".old", ignore_errors=True)
+
+
+@pytest.fixture(name="shown")
+def shown_directory():
+    path = tempfile.mkdtemp(prefix="ewshown.")
+    os.chmod(path, 0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_not_when_a_link_to_it_leads_elsewhere(shown):
+    """show = LINK: the launcher follows it."""
+    os.mkdir(f"{shown}/v", 0o755)
+    os.symlink(f"{shown}/v", f"{shown}/current")
+    with Device(conf=f"show = {shown}/current\n") as dev:
+        warm(dev)
+        os.rename(f"{shown}/v", f"{shown}/old")
+        os.mkdir(f"{shown}/v", 0o755)
+        with open(f"{shown}/v/new", "w", encoding="ascii"):
+            pass
+        assert dev.run(["ls", f"{shown}/current/"]).data == b"new\n"
+
+
+def test_not_when_something_was_mounted_below(shown):
+    """Neither what is mounted there by now may be missing, nor what is gone be there."""
+    os.mkdir(f"{shown}/disk", 0o755)
+    with Device(conf=f"show = {shown}\n", enter=["unshare", "-m"]) as dev:
+        def outside(script):
+            subprocess.run(["nsenter", "-t", str(dev.launcher.pid), "-m", "sh", "-ec", script], check=True)
+        warm(dev)
+        outside(f"mount -t tmpfs none {shown}/disk; touch {shown}/disk/file")
+        assert dev.run(["ls", f"{shown}/disk"]).data == b"file\n"
+        warm(dev)
+        outside(f"umount {shown}/disk")
+        assert dev.run(["ls", f"{shown}/disk"]).data == b""
+
+
+@pytest.mark.parametrize("name", ["passwd", "group"])
+def test_not_when_the_names_of_users_were_written(shown, name):
+    """As useradd does it: another file gets the name, and what the view has laid over the old one is gone with that."""
+    etc = f"{shown}/etc"
+    shutil.copytree("/etc", etc, symlinks=True)
+    with Device(enter=["unshare", "-m", "sh", "-ec", f'mount --bind {etc} /etc; exec "$@"', "sh"]) as dev:
+        warm(dev)
+        shutil.copy2(f"{etc}/{name}", f"{etc}/{name}+")
+        os.rename(f"{etc}/{name}+", f"{etc}/{name}")
+        assert dev.run(["cut", "-d:", "-f1", f"/etc/{name}"]).data == b"edgeward-run\n"
 
 
 def test_its_name_is_no_hubs(dev):
