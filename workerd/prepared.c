@@ -212,12 +212,21 @@ prepared_done(struct workerd *w)
 	cleanup_close(&w->prepared.mountinfo);
 }
 
-void
-prepared_want(struct workerd *w, const struct launch_start *s)
+/* What such a process may run: its record is of the plainest, and nobody else can reach it while it waits. */
+static bool
+is_for(const struct workload *wl, const struct launch_start *s)
 {
+	return (s->parts & NEVER) == 0 && launch_may_wait(s->parts, &wl->w->ready) && wl->vault == NULL && wl->rec.h->beyond == 0 &&
+	    wl->rec.h->job_len == 0;
+}
+
+void
+prepared_want(const struct workload *wl, const struct launch_start *s)
+{
+	struct workerd *w = wl->w;
 	struct prepared *p = &w->prepared;
 
-	if ((s->parts & NEVER) != 0 || p->mountinfo < 0)
+	if (!is_for(wl, s) || p->mountinfo < 0)
 		return;
 	p->wanted = shape(s);
 	if (is_like(p, &p->wanted) && !p->ending && p->around == surroundings(p, s)) {
@@ -244,8 +253,7 @@ prepared_take(struct workload *wl, const struct launch_start *s, int spec)
 	struct record spare = wl->rec;
 	int fd;
 
-	if (!p->ready || (s->parts & NEVER) != 0 || !is_like(p, &like) || wl->vault != NULL || wl->rec.h->beyond != 0 ||
-	    wl->rec.h->job_len != 0 || wl->rec.h->ring != p->rec.h->ring || surroundings(p, s) != p->around ||
+	if (!p->ready || !is_for(wl, s) || !is_like(p, &like) || wl->rec.h->ring != p->rec.h->ring || surroundings(p, s) != p->around ||
 	    (fd = fcntl(p->init.io.fd, F_DUPFD_CLOEXEC, 3)) < 0)
 		return false;
 	record_promise(&p->rec, &wl->rec);

@@ -44,8 +44,8 @@ void prepared_done(struct workerd *w);
  */
 bool prepared_take(struct workload *wl, const struct launch_start *s, int spec);
 
-/* A payload was started with s: another one like it may follow. */
-void prepared_want(struct workerd *w, const struct launch_start *s);
+/* The payload of wl was started with s: another one like it may follow. */
+void prepared_want(const struct workload *wl, const struct launch_start *s);
 
 /* The launcher's word, if it is about one of these; false: it is not. An answer to a start: *ret as a handler's. */
 bool prepared_answer(struct workerd *w, struct ipc_msg *msg, int *ret);

@@ -227,11 +227,10 @@ is_plain(const struct workload *wl, const struct work_spec *spec, enum stage sta
 static int
 start_plain(struct workload *wl, const struct launch_start *s, int spec)
 {
-	struct workerd *w = wl->w;
 	int r = prepared_take(wl, s, spec) ? 0 : launchchan_start(wl, s, spec, -1);
 
 	if (r == 0)
-		prepared_want(w, s);
+		prepared_want(wl, s);
 	return r;
 }
 

@@ -129,6 +129,13 @@ launch_rename_ok(const struct launch_rename *r)
 }
 
 bool
+launch_may_wait(uint32_t parts, const struct launch_ready *ready)
+{
+	/* Landlock keeps signals in since ABI 6. */
+	return (parts & LAUNCH_PART_PID) != 0 || ((parts & LAUNCH_PART_LANDLOCK) != 0 && ready->landlock_abi >= 6);
+}
+
+bool
 launch_held_ok(const struct launch_held *h, const struct launch_ready *ready)
 {
 	return handle_field_ok(h->handle) && slot_ok(h->slot, ready) && h->ended <= 1 &&

@@ -245,6 +245,8 @@ const char *launch_filter_issue_text(enum filter_issue issue);
 bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
 bool launch_ref_ok(const struct launch_ref *r);
 bool launch_rename_ok(const struct launch_rename *r);
+/* Whether a process with these parts may wait for its workload: nobody else of the same runner can stop it meanwhile. */
+bool launch_may_wait(uint32_t parts, const struct launch_ready *ready);
 bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);
 
 #endif

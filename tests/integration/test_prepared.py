@@ -176,6 +176,23 @@ def test_its_name_is_no_hubs(dev):
     assert dev.run(["true"], handle="prepared").info["outcome"] == workdrv.EXITED and dev.workerd_pid() == pid
 
 
+def test_not_for_what_it_cannot_run(dev):
+    """A start with a secret never takes one: none is made for the next, and one that waits is not kept by it."""
+    item = struct.pack("=II", 2, 0) + b"".join(struct.pack("=I", len(s)) + s for s in (b"l", b"g", b"", b"K", b""))
+    secret = {"secrets": item, "env": ["K=canary-Zk3vT0x9mZ2dLr8A", "PATH=/usr/bin:/bin"]}
+    dev.run(["true"], **secret)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        dev.step(0.05)
+    assert not waiting(dev)
+    warm(dev)
+    name, = waiting(dev)
+    end = time.monotonic() + 8
+    while waiting(dev) == [name]:
+        assert time.monotonic() < end, "it is kept by starts that are not for it"
+        dev.run(["true"], **secret)
+
+
 def test_it_goes_by_itself(dev):
     warm(dev)
     end = time.monotonic() + 8

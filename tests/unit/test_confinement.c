@@ -84,6 +84,13 @@ prepared(void **state)
 	assert_false(launch_rename_ok(&r));
 	memset(r.to, 0, sizeof(r.to));
 	assert_false(launch_rename_ok(&r));
+	assert_true(launch_may_wait(LAUNCH_PARTS_ALL, &ready));
+	reset(LAUNCH_PARTS_UID, 8, LAUNCH_TREE_CGROUP);
+	ready.landlock_abi = 6;
+	assert_true(launch_may_wait(LAUNCH_PARTS_UID, &ready));
+	assert_false(launch_may_wait(LAUNCH_PART_SECCOMP, &ready));
+	ready.landlock_abi = 5;		/* a neighbour could stop it */
+	assert_false(launch_may_wait(LAUNCH_PARTS_UID, &ready));
 }
 
 static void
