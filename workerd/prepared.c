@@ -260,15 +260,13 @@ prepared_take(struct workload *wl, const struct launch_start *s, int spec)
 	memcpy(name.from, p->is.handle, sizeof(name.from));
 	memcpy(name.to, s->handle, sizeof(name.to));
 	if (ipc_send(&w->launcher, LAUNCH_EV_RENAME, &name, sizeof(name)) < 0)
-		log_warn("launcher: cannot send about %s", name.to);
+		fatal("launcher: cannot send about %s", name.to);	/* it was promised: the next workerd says so again */
 	wl->rec = p->rec;
 	p->rec = (struct record){ .fd = -1, .report = -1 };
 	record_free(&w->spares, &spare);
 	wl->held = true;
-	/* What fails from here on is its process's end, which the launcher tells. */
-	if (launchchan_init(wl, fd) == 0)
-		ipc_send_fds(&wl->init, &go, NULL, 0, &spec, 1);
-	if (output_open(wl, take_fd(&p->output)) < 0)
+	/* What fails from here on is its process's end, which the launcher tells; it holds the channel as well, so the process would wait on. */
+	if (launchchan_init(wl, fd) < 0 || ipc_send_fds(&wl->init, &go, NULL, 0, &spec, 1) < 0 || output_open(wl, take_fd(&p->output)) < 0)
 		launchchan_kill(wl);
 	close_ends(w);
 	leases_launched(wl);

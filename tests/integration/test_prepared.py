@@ -193,6 +193,48 @@ def test_not_for_what_it_cannot_run(dev):
         dev.run(["true"], **secret)
 
 
+FAULT = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+static volatile sig_atomic_t add, second;
+static void on_usr1(int signo) { add = 1; }
+static void on_usr2(int signo) { second = 2; }
+__attribute__((constructor)) static void start(void) { signal(SIGUSR1, on_usr1); signal(SIGUSR2, on_usr2); }
+int epoll_ctl(int e, int op, int fd, struct epoll_event *ev)
+{
+	int (*next)(int, int, int, struct epoll_event *) = dlsym(RTLD_NEXT, "epoll_ctl");
+	if (add && op == EPOLL_CTL_ADD) { add = 0; errno = ENOSPC; return -1; }
+	return next(e, op, fd, ev);
+}
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	ssize_t (*next)(int, const struct msghdr *, int) = dlsym(RTLD_NEXT, "sendmsg");
+	if (second != 0 && --second == 0) { errno = ENOMEM; return -1; }
+	return next(fd, m, flags);
+}
+"""
+
+
+@pytest.mark.parametrize("sig", [signal.SIGUSR1, signal.SIGUSR2], ids=["its channel", "go"])
+def test_one_that_cannot_be_told_ends(shown, sig):
+    """workerd has promised it and cannot say so: the workload is lost. It must not wait on with its start unanswered."""
+    with open(f"{shown}/fault.c", "w", encoding="ascii") as f:
+        f.write(FAULT)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{shown}/fault.so", f"{shown}/fault.c", "-ldl"], check=True)
+    with Device(env={"LD_PRELOAD": f"{shown}/fault.so", "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0"}) as dev:
+        warm(dev)
+        os.kill(dev.workerd_pid(), sig)
+        time.sleep(0.1)
+        r = dev.start(["echo", "x"])
+        dev.finish(r)
+        assert r.info["outcome"] == workdrv.LOST and not r.data
+        assert dev.run(["echo", "on"]).data == b"on\n" and dev.settled()
+
+
 def test_it_goes_by_itself(dev):
     warm(dev)
     end = time.monotonic() + 8
