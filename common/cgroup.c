@@ -115,20 +115,6 @@ cgroup_remove(const char *path)
 }
 
 int
-cgroup_remove_open(int proc, int fd)
-{
-	char path[PATH_MAX], link[32];
-	ssize_t n;
-
-	snprintf(link, sizeof(link), "self/fd/%d", fd);
-	n = readlinkat(proc, link, path, sizeof(path) - 1);
-	if (n < 0)
-		return -errno;
-	path[n] = '\0';
-	return cgroup_remove(path);
-}
-
-int
 cgroup_end(const char *path, unsigned tries)
 {
 	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);

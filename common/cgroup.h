@@ -52,9 +52,6 @@ void cgroup_usage(int dirfd, const struct rusage *ru, struct cgroup_usage *ret_u
 /* Kills and removes every child whose name begins with prefix, as cgroup_end() does. */
 void cgroup_sweep(const char *path, const char *prefix, unsigned tries);
 
-/* The same for one that is open, wherever it is; proc is /proc. */
-int cgroup_remove_open(int proc, int fd);
-
 /* Kills everything there and removes it, waiting at most tries * 10 ms; as cgroup_remove. */
 int cgroup_end(const char *path, unsigned tries);
 

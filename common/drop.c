@@ -56,19 +56,6 @@ drop_to_caps(const cap_value_t *caps, size_t n)
 	return r < 0 ? r : set_caps(caps, n);
 }
 
-int
-drop_ambient(const cap_value_t *caps, int n, bool on)
-{
-	cap_t c = cap_get_proc();
-	int r = c == NULL || cap_set_flag(c, CAP_INHERITABLE, n, caps, on ? CAP_SET : CAP_CLEAR) < 0 || cap_set_proc(c) < 0 ? -errno : 0;
-
-	for (int i = 0; i < n && r == 0 && on; i++)
-		r = prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, caps[i], 0, 0) < 0 ? -errno : 0;
-	if (c != NULL)
-		cap_free(c);
-	return r;
-}
-
 bool
 drop_is_permitted(cap_value_t cap)
 {

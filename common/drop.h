@@ -13,9 +13,6 @@
  */
 int drop_to_caps(const cap_value_t *caps, size_t n);
 
-/* What an exec passes on of these, which are permitted: raises them in the inheritable and ambient sets, or takes them out of both. */
-int drop_ambient(const cap_value_t *caps, int n, bool on);
-
 /* Whether this process could use it. */
 bool drop_is_permitted(cap_value_t cap);
 

@@ -155,8 +155,6 @@ on_held(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	int fds[4], r;
 
 	memcpy(&held, msg->data, sizeof(held));
-	if (launch_held_ok(&held, &w->ready) && held.stage == LAUNCH_STAGE_PREPARED && !prepared_held(w, &held, msg->fds[2]))
-		return 0;
 	if (!is_held(&held, w))
 		return -EPROTO;
 	if (sweep_held(w, &held))
@@ -246,7 +244,7 @@ on_start_answer(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	if (sweep_answer(w, msg))
 		return 0;
-	if (carriers_answer(w, msg, &r) || prepared_answer(w, msg, &r))
+	if (carriers_answer(w, msg, &r))
 		return r;
 	while (wl != NULL && (wl->start_id != msg->hdr.id || wl->start_id == 0))
 		wl = wl->next;
@@ -275,7 +273,7 @@ on_ended(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct workload *wl;
 
 	memcpy(&end, msg->data, sizeof(end));
-	if (ipc_str_ok(end.handle, sizeof(end.handle)) && (sweep_ended(w, &end) || carriers_ended(w, &end) || prepared_ended(w, &end)))
+	if (ipc_str_ok(end.handle, sizeof(end.handle)) && (sweep_ended(w, &end) || carriers_ended(w, &end)))
 		return 0;
 	wl = ipc_str_ok(end.handle, sizeof(end.handle)) ? workload_by_handle(w, end.handle) : NULL;
 	if (wl == NULL)

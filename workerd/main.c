@@ -198,7 +198,6 @@ open_channels(void)
 		fatal("cannot start (the launcher starts me): %s", strerror(-r));
 	output_start(&self);
 	pulse_start(self.loop);
-	prepared_init(&self);
 }
 
 static void
@@ -283,7 +282,6 @@ main(int argc, char **argv)
 	workchan_done(&self);
 	attach_done(&self);
 	control_done(&self);
-	prepared_done(&self);
 	workloads_done(&self);
 	leases_done(&self);
 	record_spares_done(&self.spares);

@@ -241,29 +241,6 @@ adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
 	return 0;
 }
 
-void
-record_promise(struct record *rec, const struct record *to)
-{
-	struct record_head all = *to->h;
-
-	all.flags |= RECORD_F_PREPARED;
-	*rec->h = all;
-	__atomic_store_n(&rec->h->flags, to->h->flags, __ATOMIC_SEQ_CST);
-}
-
-int
-record_names(int fd, char ret_handle[72])
-{
-	struct record_head copy;
-
-	if (pread(fd, &copy, sizeof(copy), 0) != (ssize_t)sizeof(copy) || copy.magic != MAGIC ||
-	    (copy.flags & RECORD_F_PREPARED) != 0 || !ipc_str_ok(copy.handle, sizeof(copy.handle)))
-		return -EBADMSG;
-	static_assert(sizeof(copy.handle) == 72, "the caller's room");
-	memcpy(ret_handle, copy.handle, sizeof(copy.handle));
-	return 0;
-}
-
 int
 record_adopt(int fd, int report, const char *handle, int pipe, struct record *ret_rec)
 {

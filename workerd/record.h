@@ -31,8 +31,7 @@
 #define RECORD_F_LIMIT		0x40u	/* it wrote more than output_max */
 #define RECORD_F_CONTAINER	0x80u	/* the payload is an engine's client: what it uses is not what the workload uses */
 #define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
-#define RECORD_F_PREPARED	0x100u	/* of a prepared process that was promised to nobody */
-#define RECORD_F_TOLD		0x200u	/* its start is in the events: a later workerd does not tell it again */
+#define RECORD_F_TOLD		0x100u	/* its start is in the events: a later workerd does not tell it again */
 
 struct record_digest {
 	XXH3_state_t state;
@@ -122,12 +121,6 @@ void record_inner_done(struct record *inner);
 /* Where the next byte goes; record_room() bytes may be written there, and count with record_commit(), and seam with them. */
 uint8_t *record_end(const struct record *rec);
 void record_commit(struct record *rec, size_t n, const struct record_seam *seam);
-
-/* The record of a prepared process, whose flag it carries, becomes that workload's, as to has it: at once, for who comes after us. */
-void record_promise(struct record *rec, const struct record *to);
-
-/* Whose a record is that was promised to somebody. 0 or -errno. */
-int record_names(int fd, char ret_handle[72]);
 
 /*
  * Takes over a record that an earlier workerd filled; fd and report are owned on success. pipe is the output it was reading.

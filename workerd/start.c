@@ -217,27 +217,10 @@ known(struct workerd *w, const struct work_spec *spec, uint32_t id)
 	return true;
 }
 
-/* May it be run by a process that was prepared before anything was known of it? */
-static bool
-is_plain(const struct workload *wl, const struct work_spec *spec, enum stage stage, int input)
-{
-	return stage == STAGE_PAYLOAD && input < 0 && (wl->rec.h->flags & RECORD_F_CONTAINER) == 0 && spec->devices[0] == '\0';
-}
-
-static int
-start_plain(struct workload *wl, const struct launch_start *s, int spec)
-{
-	int r = prepared_take(wl, s, spec) ? 0 : launchchan_start(wl, s, spec, -1);
-
-	if (r == 0)
-		prepared_want(wl, s);
-	return r;
-}
-
 int
 start_process(struct workload *wl, const struct work_spec *spec, enum stage stage, int input)
 {
-	struct workerd *w = wl->w;
+	const struct workerd *w = wl->w;
 	struct launch_start s = { .slot = wl->rec.h->slot, .memory_bytes = spec->memory_bytes, .pids = spec->pids,
 		.cpu_millis = spec->cpu_millis, .io_rate = w->policy.io_rate, .io_major = w->disk_major, .io_minor = w->disk_minor,
 		.oom_score_adj = OOM_SCORE_ADJ, .parts = wl->rec.h->parts, .stage = stage };
@@ -254,7 +237,7 @@ start_process(struct workload *wl, const struct work_spec *spec, enum stage stag
 		container_launch(w, container_socket(), &s);
 	else if ((wl->rec.h->flags & RECORD_F_CONTAINER) != 0)
 		container_step_limits(w, &s);
-	return is_plain(wl, spec, stage, input) ? start_plain(wl, &s, fd) : launchchan_start(wl, &s, fd, input);
+	return launchchan_start(wl, &s, fd, input);
 }
 
 /* The job as it was decided, where it was sent: what later stages read. */
@@ -416,10 +399,6 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 
 	if (strncmp(spec->handle, HARNESS_HANDLE, sizeof(HARNESS_HANDLE) - 1) == 0) {
 		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "handles that begin with " HARNESS_HANDLE " are the device's own");
-		return;
-	}
-	if (strncmp(spec->handle, PREPARED_HANDLE, sizeof(PREPARED_HANDLE) - 1) == 0) {
-		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "handles that begin with " PREPARED_HANDLE " are the device's own; mint another one");
 		return;
 	}
 	if (known(w, spec, id))

@@ -15,7 +15,6 @@
 #include "proto/ipc/secrets.h"
 #include "proto/ipc/work.h"
 #include "workerd/carriers.h"
-#include "workerd/prepared.h"
 #include "workerd/container.h"
 #include "workerd/attach.h"
 #include "workerd/devices.h"
@@ -107,7 +106,6 @@ struct workerd {
 	struct containers containers;
 	struct attaches attaches;
 	struct carriers carriers;
-	struct prepared prepared;
 
 	struct {
 		uint32_t asks[HARNESS_ASKS];	/* requests that wait for the installation under way */

@@ -239,8 +239,6 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	record_report(&wl->rec, &rep);
 	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0 && stage_of(wl) == STAGE_PAYLOAD)
 		workload_event(wl, EV_STARTED);
-	else if (wl->vault == NULL)	/* if it was prepared and nobody lived to tell it what to run, it ends; else it means nothing */
-		ipc_send(&wl->init, INIT_EV_ABANDON, NULL, 0);
 	life_resume(wl);
 	return 0;
 }

@@ -88,10 +88,7 @@ launch_filter_issue_text(enum filter_issue issue)
 static bool
 parts_ok(uint32_t parts, const struct launch_ready *ready)
 {
-	const uint32_t own = LAUNCH_PART_LINKS | LAUNCH_PART_CARRIER | LAUNCH_PART_PREPARED;
-
-	return (parts & ~(ready->parts | own)) == 0 && ((parts & LAUNCH_PART_LINKS) == 0 || (parts & LAUNCH_PART_NET) != 0) &&
-	    ((parts & LAUNCH_PART_PREPARED) == 0 || (parts & (LAUNCH_PART_LINKS | LAUNCH_PART_CARRIER | LAUNCH_PART_FILTER)) == 0) &&
+	return (parts & ~(ready->parts | LAUNCH_PART_LINKS | LAUNCH_PART_CARRIER)) == 0 && ((parts & LAUNCH_PART_LINKS) == 0 || (parts & LAUNCH_PART_NET) != 0) &&
 	    ((parts & LAUNCH_PARTS_IN_USER) == 0 || (parts & LAUNCH_PART_USER) != 0) &&
 	    ((parts & LAUNCH_PART_FILTER) == 0 || (parts & LAUNCH_PARTS_FILTERED) == LAUNCH_PARTS_FILTERED) &&
 	    (ready->tree != LAUNCH_TREE_PIDNS || (parts & LAUNCH_PART_PID) != 0);
@@ -120,19 +117,6 @@ bool
 launch_ref_ok(const struct launch_ref *r)
 {
 	return handle_field_ok(r->handle);
-}
-
-bool
-launch_rename_ok(const struct launch_rename *r)
-{
-	return handle_field_ok(r->from) && handle_field_ok(r->to) && r->stage < LAUNCH_STAGE_PREPARED;
-}
-
-bool
-launch_may_wait(uint32_t parts, const struct launch_ready *ready)
-{
-	/* Landlock keeps signals in since ABI 6. */
-	return (parts & LAUNCH_PART_PID) != 0 || ((parts & LAUNCH_PART_LANDLOCK) != 0 && ready->landlock_abi >= 6);
 }
 
 bool

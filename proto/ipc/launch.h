@@ -30,18 +30,18 @@ enum launch_type {
 	LAUNCH_EV_KILL = 0x0412,	/* W: struct launch_ref; the whole tree. A handle that is gone is no error */
 	LAUNCH_EV_ENDED = 0x0414,	/* L: struct launch_ended; workinit is reaped, the cgroup is empty and removed */
 	LAUNCH_EV_FORGET = 0x0416,	/* W: struct launch_ref; L drops its copies. Only after ENDED */
-	LAUNCH_EV_RENAME = 0x0418,	/* W: struct launch_rename; a prepared process is that workload's from now on */
 };
+
 #define LAUNCH_WATCHDOG	"EDGEWARD_WATCHDOG_USEC"	/* variable for W: L's own WATCHDOG_USEC, if it has one */
-enum init_type {			/* no HELLO here: I is a copy of L, and W has checked L */
+
+/* The init channel has no HELLO: I is a copy of L, and W has checked L. */
+enum init_type {
 	INIT_EV_STARTED = 0x0500,	/* I: struct launch_report; execve of the payload succeeded */
-	INIT_EV_PREPARED = 0x0502,	/* I, of one started with LAUNCH_PART_PREPARED: empty; it waits for GO */
-	INIT_EV_GO = 0x0504,		/* W: empty, + 1 fd, a memfd with a work_spec */
 	INIT_EV_SIGNAL = 0x0506,	/* W: struct init_signal; to the main process */
-	INIT_EV_ABANDON = 0x050e,	/* W: empty; one that still waits for GO ends */
 	INIT_REQ_SECRET = 0x0508,	/* W: struct init_secret; REPLACE: + 1 fd, a sealed memfd with the content */
 	INIT_ANS_SECRET = 0x0509,	/* I: struct init_done */
-	INIT_REQ_NETNS = 0x050a,	/* W: empty; this and the next of one started with LAUNCH_PART_LINKS */
+	/* Of one started with LAUNCH_PART_LINKS. */
+	INIT_REQ_NETNS = 0x050a,	/* W: empty */
 	INIT_ANS_NETNS = 0x050b,	/* I: one descriptor, its network namespace; or hdr.status */
 	INIT_REQ_ADDRESSES = 0x050c,	/* W: struct l2_addresses, see l2.h */
 	INIT_ANS_ADDRESSES = 0x050d,	/* I: hdr.status */
@@ -75,7 +75,6 @@ enum launch_tree {
 #define LAUNCH_PART_FILTER	0x200u	/* START: with NET; a way out of it, filtered as the spec says */
 #define LAUNCH_PART_LINKS	0x400u	/* START, with NET: it may get interfaces. workinit, and no payload, keeps CAP_NET_ADMIN in its user namespace */
 #define LAUNCH_PART_CARRIER	0x800u	/* START: no payload, a carrier of one file (file.h); its socket is descriptor 0 */
-#define LAUNCH_PART_PREPARED	0x1000u	/* START: made ahead of its workload, whose spec comes by GO; the one it is started with is not read */
 #define LAUNCH_PARTS_IN_USER	(LAUNCH_PART_MOUNT | LAUNCH_PART_PID | LAUNCH_PART_IPC | LAUNCH_PART_UTS | LAUNCH_PART_NET | \
 				LAUNCH_PART_PROC | LAUNCH_PART_FILTER)
 #define LAUNCH_PARTS_UID	(LAUNCH_PART_LANDLOCK | LAUNCH_PART_SECCOMP)	/* sandbox-level = uid */
@@ -87,16 +86,16 @@ enum launch_tree {
 #define LAUNCH_PARTS_ALL	(LAUNCH_PARTS_NAMESPACES | LAUNCH_PART_NET)	/* a machine without FILTER lacks nothing of the sandbox */
 #define LAUNCH_PARTS_KNOWN	(LAUNCH_PARTS_ALL | LAUNCH_PART_FILTER)
 
+/* What FILTER runs, as the runner. */
 #define LAUNCH_NFT	"/usr/sbin/nft"
 #define LAUNCH_PASTA	"/usr/bin/pasta"
-#define LAUNCH_TUN	"/dev/net/tun"	/* FILTER runs the other two, as the runner */
+#define LAUNCH_TUN	"/dev/net/tun"
 
 enum filter_issue { FILTER_WORKS, FILTER_NO_NAMESPACES, FILTER_NO_NFT, FILTER_NO_PASTA, FILTER_NO_TUN, FILTER_FAILED, FILTER_ISSUES };
 
 #define LAUNCH_SHOW_SIZE	200
-#define LAUNCH_STAGE_MAX	LAUNCH_STAGE_CARRIER
-#define LAUNCH_STAGE_CARRIER	15u	/* no workload's: workerd knows its carriers by it, and by the next what it had prepared */
-#define LAUNCH_STAGE_PREPARED	14u
+#define LAUNCH_STAGE_MAX	15u
+#define LAUNCH_STAGE_CARRIER	15u	/* no workload's: workerd knows its carriers by it */
 
 /* The launcher may change uids and has none to change to: it takes up the pool, once it is there, before it starts the next workerd. */
 #define LAUNCH_POOL_AWAITED	1u
@@ -148,12 +147,6 @@ struct launch_ref {
 	char handle[72];
 };
 static_assert(sizeof(struct launch_ref) == 72, "wire size");
-
-struct launch_rename {
-	char from[72], to[72];
-	uint32_t stage;			/* of the workload */
-};
-static_assert(sizeof(struct launch_rename) == 148, "wire size");
 
 struct launch_ended {
 	char handle[72];
@@ -244,9 +237,6 @@ void launch_parts_text(uint32_t parts, char *buf, size_t size);
 const char *launch_filter_issue_text(enum filter_issue issue);
 bool launch_start_ok(const struct launch_start *s, const struct launch_ready *ready);
 bool launch_ref_ok(const struct launch_ref *r);
-bool launch_rename_ok(const struct launch_rename *r);
-/* Whether a process with these parts may wait for its workload: nobody else of the same runner can stop it meanwhile. */
-bool launch_may_wait(uint32_t parts, const struct launch_ready *ready);
 bool launch_held_ok(const struct launch_held *h, const struct launch_ready *ready);
 
 #endif

@@ -13,7 +13,6 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_WORKLOAD, IPC_ST_OPEN, 0, 0, sizeof(struct work_workload), sizeof(struct work_workload), NULL },
 	{ WORK_EV_OUTPUT, IPC_ST_OPEN, 0, 0, sizeof(struct work_output) + 1, IPC_MAX_WORK, NULL },
 	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 4, sizeof(struct launch_start), sizeof(struct launch_start), NULL },
-	{ LAUNCH_EV_RENAME, IPC_ST_OPEN, 0, 0, sizeof(struct launch_rename), sizeof(struct launch_rename), NULL },
 	{ LAUNCH_EV_HELD, IPC_ST_OPEN, 4, 4, sizeof(struct launch_held), sizeof(struct launch_held), NULL },
 };
 
@@ -25,7 +24,6 @@ check_body(const struct ipc_hdr *hdr, const uint8_t *body)
 		struct work_workload workload;
 		struct launch_start start;
 		struct launch_held held;
-		struct launch_rename rename;
 	} u;
 
 	if (hdr->len > sizeof(u))
@@ -36,8 +34,6 @@ check_body(const struct ipc_hdr *hdr, const uint8_t *body)
 		work_workload_ok(&u.workload);
 	else if (hdr->type == LAUNCH_REQ_START)
 		launch_start_ok(&u.start, &ready);
-	else if (hdr->type == LAUNCH_EV_RENAME)
-		launch_rename_ok(&u.rename);
 	else if (hdr->type == LAUNCH_EV_HELD)
 		launch_held_ok(&u.held, &ready);
 }

@@ -16,7 +16,7 @@ import pytest
 from lib import proc
 from lib.livehub import LiveHub
 from lib.net import Proxy
-from lib.proc import wait_for, wait_unprepared
+from lib.proc import wait_for
 
 D = "edge-test"
 pytestmark = pytest.mark.timeout(150)
@@ -273,7 +273,6 @@ def test_many_leave_nothing(ehub, dev, tmp_path):
     assert [p.wait(60) for p in four(0)] == [0] * 4
     count = lambda: {r: len(os.listdir(f"/proc/{dev.pid(r)}/fd")) for r in ("connectd", "workerd", "launcher")}
     nothing_left(dev)
-    wait_unprepared(dev.pid("launcher"))
     before = count()
     for i in range(0, 50, 2):
         for p in four(i):

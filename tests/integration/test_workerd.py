@@ -715,20 +715,9 @@ def traced(pid, *args, out=subprocess.PIPE):
     return tracer
 
 
-def let_prepare(dev):
-    """Until a process waits for a start like the last one, and workerd knows."""
-    dev.run(["true"])
-    wait_for(lambda: any(n.startswith("w.prepared-") and dev.is_prepared(n) for n in os.listdir(dev.cgroup)), 10, "one is prepared")
-    end = time.monotonic() + 0.05
-    while time.monotonic() < end:
-        dev.step(0.01)
-
-
-def calls_of_a_life(dev, prepared):
+def calls_of_a_life(dev):
     """{name: how often workerd makes that call} from the moment a start is asked for until the handle is forgotten."""
     counts = {}
-    if prepared:
-        let_prepare(dev)
     tracer = traced(dev.workerd_pid(), "-e", "trace=all", "-e", "signal=none")
     dev.run(LIFE)
     time.sleep(0.3)
@@ -742,21 +731,18 @@ def calls_of_a_life(dev, prepared):
 
 @root
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("prepared", [False, True])
-def test_b46_killed_at_each_call_of_a_life(device, prepared):
+def test_b46_killed_at_each_call_of_a_life(device):
     """B46 with every stop point: strace kills workerd as it enters its nth call of one kind, for each call it makes from the request
     of a start over run and end until the handle is forgotten. Wherever that was: what ran ran once and its outcome is told, what is
     told as lost did not run on, nothing that was told is told otherwise, and nothing is left."""
     if shutil.which("strace") is None:
         pytest.skip("skipped: no strace")
     dev = device(slots=64)
-    calls, serial, hits, told = calls_of_a_life(dev, prepared), 0, 0, 0
+    calls, serial, hits, told = calls_of_a_life(dev), 0, 0, 0
     assert sum(calls.values()) > 40 and {"sendmsg", "recvmsg", "epoll_wait"} <= set(calls), calls
     for call, most in calls.items():
         for nth in range(1, most + 1):
             serial += 1
-            if prepared:
-                let_prepare(dev)
             pid = dev.workerd_pid()
             tracer = traced(pid, "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={nth}")
             handle, r = dev.handle(), None
@@ -799,17 +785,6 @@ def test_b46_killed_at_each_call_of_a_life(device, prepared):
     print(f"{hits} stop points")
 
 
-def memfd_of(dev, name, right):
-    """One in the launcher, by its first 128 bytes: another may be of a process that waits for the next start."""
-    for n in os.listdir(f"/proc/{dev.launcher.pid}/fd"):
-        path = f"/proc/{dev.launcher.pid}/fd/{n}"
-        if f"memfd:{name}" in os.readlink(path):
-            with open(path, "rb") as f:
-                if right(f.read(128)):
-                    return path
-    raise AssertionError(f"it has no {name}")
-
-
 @root
 def test_b45_no_pid_is_believed(dev):
     """B45: a number kept and trusted later. Kept are: the payload's pid in workinit's report, workinit's in the launcher's memory.
@@ -819,7 +794,8 @@ def test_b45_no_pid_is_believed(dev):
     try:
         for pid in uids:
             r = dev.start(["sleep", "600"], work_dir="d")
-            path = memfd_of(dev, "report", lambda b: workdrv.struct.unpack_from("=i", b, 8)[0] == r.info["pid"])
+            path = next(f"/proc/{dev.launcher.pid}/fd/{n}" for n in sorted(os.listdir(f"/proc/{dev.launcher.pid}/fd"), key=int,
+                        reverse=True) if "memfd:report" in os.readlink(f"/proc/{dev.launcher.pid}/fd/{n}"))
             with open(path, "r+b") as f:
                 f.seek(8)
                 f.write(workdrv.struct.pack("=i", pid))
@@ -834,7 +810,8 @@ def test_b45_no_pid_is_believed(dev):
         assert bystander.poll() is None
         # a record that is no record: the workload ends, lost
         r = dev.start(["sleep", "600"], work_dir="d")
-        path = memfd_of(dev, "record", lambda b: b[24:].startswith(r.handle.encode() + b"\0"))
+        path = next(f"/proc/{dev.launcher.pid}/fd/{n}" for n in os.listdir(f"/proc/{dev.launcher.pid}/fd")
+                    if "memfd:record" in os.readlink(f"/proc/{dev.launcher.pid}/fd/{n}"))
         with open(path, "r+b") as f:
             f.write(b"\xff" * 64)
         dev.kill_workerd()

@@ -58,41 +58,6 @@ every_machine(void **state)
 	}
 }
 
-/* What is made ahead is as plain as can be, and its new name is a workload's. */
-static void
-prepared(void **state)
-{
-	const uint32_t never[] = { LAUNCH_PART_LINKS, LAUNCH_PART_CARRIER, LAUNCH_PART_FILTER };
-	struct launch_start s = { .handle = "prepared-1-2", .parts = LAUNCH_PARTS_ALL | LAUNCH_PART_PREPARED, .stage = LAUNCH_STAGE_PREPARED };
-	struct launch_rename r = { .from = "prepared-1-2", .to = "h" };
-
-	reset(LAUNCH_PARTS_KNOWN, 8, LAUNCH_TREE_CGROUP);
-	assert_true(launch_start_ok(&s, &ready));
-	for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
-		s.parts = LAUNCH_PARTS_ALL | LAUNCH_PART_PREPARED | never[i];
-		assert_false(launch_start_ok(&s, &ready));
-	}
-	s.parts = LAUNCH_PARTS_ALL | LAUNCH_PART_PREPARED << 1;
-	assert_false(launch_start_ok(&s, &ready));
-	assert_true(launch_rename_ok(&r));
-	r.stage = LAUNCH_STAGE_PREPARED;
-	assert_false(launch_rename_ok(&r));
-	r.stage = 0;
-	memcpy(r.to, "a/b", 4);
-	assert_false(launch_rename_ok(&r));
-	memset(r.to, 'a', sizeof(r.to));
-	assert_false(launch_rename_ok(&r));
-	memset(r.to, 0, sizeof(r.to));
-	assert_false(launch_rename_ok(&r));
-	assert_true(launch_may_wait(LAUNCH_PARTS_ALL, &ready));
-	reset(LAUNCH_PARTS_UID, 8, LAUNCH_TREE_CGROUP);
-	ready.landlock_abi = 6;
-	assert_true(launch_may_wait(LAUNCH_PARTS_UID, &ready));
-	assert_false(launch_may_wait(LAUNCH_PART_SECCOMP, &ready));
-	ready.landlock_abi = 5;		/* a neighbour could stop it */
-	assert_false(launch_may_wait(LAUNCH_PARTS_UID, &ready));
-}
-
 static void
 level_uid(void **state)
 {
@@ -160,7 +125,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_machine),
-		cmocka_unit_test(prepared), cmocka_unit_test(level_uid),
+		cmocka_unit_test(level_uid),
 		cmocka_unit_test(shown_directories),
 		cmocka_unit_test(names_are_cut),
 	};

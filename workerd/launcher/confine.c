@@ -1,5 +1,5 @@
 /*
- * The order of a workload's confinement, top to bottom in confine_prepare() and confine_finish(), and the rehearsal of its parts when the launcher
+ * The order of a workload's confinement, top to bottom in confine_workload(), and the rehearsal of its parts when the launcher
  * starts, so that a machine that cannot give one says so before work comes.
  *
  * Who calls: main() once; workinit as the runner in its user namespace. Nothing here reads what the hub sent. On error: fatal()
@@ -51,36 +51,26 @@ raise_loopback(void)
 
 /* The bounding set takes CAP_SETPCAP, which the user namespace gives; without one no_new_privs makes it meaningless. */
 static int
-drop_bounding(void)
-{
-	for (unsigned long cap = 0; prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
-		;
-	return errno == EINVAL ? 0 : -errno;	/* the number behind the last one */
-}
-
-static int
-drop_caps(bool links)
+drop_caps(bool bounding, bool links)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	const uint32_t keep = links ? 1u << CAP_NET_ADMIN : 0;
 	const struct __user_cap_data_struct rest[2] = { { .effective = keep, .permitted = keep }, { 0 } };
 
+	for (unsigned long cap = 0; bounding && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
+		;
+	if (bounding && errno != EINVAL)	/* the number behind the last one */
+		return -errno;
 	return syscall(SYS_capset, &head, rest) < 0 ? -errno : 0;
 }
 
-static struct view_wish
-wish_of(const struct confine_who *who)
-{
-	return (struct view_wish){ who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0,
-		(who->parts & LAUNCH_PART_NET) != 0, (who->parts & LAUNCH_PART_FILTER) != 0 ? who->fw : NULL, who->secrets, who->slot };
-}
-
 int
-confine_prepare(const struct confine *c, const struct confine_who *who, char root[PATH_MAX], enum init_stage *ret_stage)
+confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage)
 {
-	const struct view_wish wish = wish_of(who);
+	const struct view_wish wish = { who->uid, who->gid, who->show, (who->parts & LAUNCH_PART_PROC) != 0,
+		(who->parts & LAUNCH_PART_NET) != 0, (who->parts & LAUNCH_PART_FILTER) != 0 ? who->fw : NULL, who->secrets, who->slot };
 	bool proc = false;
-	int flags = 0, r = 0, fd = -1;
+	int flags = 0, r = 0;
 
 	for (unsigned i = 0; i < NAMESPACES; i++)
 		flags |= (who->parts & namespaces[i].part) != 0 ? namespaces[i].flag : 0;
@@ -96,27 +86,12 @@ confine_prepare(const struct confine *c, const struct confine_who *who, char roo
 	if ((who->parts & LAUNCH_PART_FILTER) != 0 && (r = netns_build(who->netns, ret_stage)) < 0)
 		return r;
 	if ((who->parts & LAUNCH_PART_MOUNT) != 0)
-		r = fd = view_build(&c->view, &wish, root, &proc);
+		r = view_enter(&c->view, &wish, &proc);
 	*ret_stage = proc ? INIT_STAGE_PROC : INIT_STAGE_VIEW;
 	if (r < 0)
 		return r;
 	*ret_stage = INIT_STAGE_CAPS;
-	if ((who->parts & LAUNCH_PART_USER) != 0 && (r = drop_bounding()) < 0)
-		return r;
-	return fd >= 0 ? fd : 0;
-}
-
-int
-confine_finish(const struct confine *c, const struct confine_who *who, char root[PATH_MAX], enum init_stage *ret_stage)
-{
-	const struct view_wish wish = wish_of(who);
-	int r;
-
-	*ret_stage = INIT_STAGE_VIEW;
-	if ((who->parts & LAUNCH_PART_MOUNT) != 0 && (r = view_finish(&wish, root)) < 0)
-		return r;
-	*ret_stage = INIT_STAGE_CAPS;
-	if ((r = drop_caps((who->parts & LAUNCH_PART_LINKS) != 0)) < 0)
+	if ((r = drop_caps((who->parts & LAUNCH_PART_USER) != 0, (who->parts & LAUNCH_PART_LINKS) != 0)) < 0)
 		return r;
 	*ret_stage = INIT_STAGE_SECCOMP;
 	if ((who->parts & LAUNCH_PART_SECCOMP) == 0)

@@ -2,7 +2,6 @@
 #ifndef EDGEWARD_LAUNCHER_CONFINE_H
 #define EDGEWARD_LAUNCHER_CONFINE_H
 
-#include <limits.h>
 #include <linux/filter.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -26,6 +25,11 @@ void confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_
 /* Installs the part of the filter the launcher itself lives under. 0 or -errno. */
 int confine_launcher(void);
 
+/*
+ * In workinit, which is the runner already and, with LAUNCH_PART_USER, in its user namespace with every capability there; the
+ * work directory is the current one. Does all parts but Landlock, which is the payload's alone, and is without capability
+ * afterwards, but for one with links. 0, or -errno and the stage.
+ */
 struct confine_who {
 	uid_t uid;
 	gid_t gid;
@@ -36,18 +40,6 @@ struct confine_who {
 	bool secrets;		/* it brings some: workinit places them afterwards */
 	uint32_t slot;		/* which runner it is */
 };
-
-/*
- * In workinit, which is the runner already and, with LAUNCH_PART_USER, in its user namespace with every capability there; with
- * LAUNCH_PART_MOUNT the work root is the current directory. All that can be done before the work directory is known. With
- * LAUNCH_PART_MOUNT the work root as it is reached now, else 0; or -errno and the stage.
- */
-int confine_prepare(const struct confine *c, const struct confine_who *who, char root[PATH_MAX], enum init_stage *ret_stage);
-
-/*
- * The rest of all parts but Landlock, which is the payload's alone; the work directory is the current one. Without capability afterwards,
- * but for one with links. 0, or -errno and the stage.
- */
-int confine_finish(const struct confine *c, const struct confine_who *who, char root[PATH_MAX], enum init_stage *ret_stage);
+int confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage);
 
 #endif

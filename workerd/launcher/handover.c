@@ -13,12 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/capability.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/drop.h"
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "common/parse.h"
@@ -191,12 +192,26 @@ handover_try(struct launcher *l)
 	return pid;
 }
 
+/* Back again what drop_to_caps() took: the new image starts as this one was started. */
+static int
+raise_ambient(bool on)
+{
+	static const cap_value_t caps[] = { CAP_SETUID, CAP_SETGID };
+	cap_t c = cap_get_proc();
+	int r = c == NULL || cap_set_flag(c, CAP_INHERITABLE, 2, caps, on ? CAP_SET : CAP_CLEAR) < 0 || cap_set_proc(c) < 0 ? -errno : 0;
+
+	for (unsigned i = 0; i < 2 && r == 0 && on; i++)
+		r = prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, caps[i], 0, 0) < 0 ? -errno : 0;
+	if (c != NULL)
+		cap_free(c);
+	return r;
+}
+
 int
 handover_exec(struct launcher *l)
 {
 	_cleanup_close_ int fd = save(l);
-	/* What drop_to_caps() took: the new image starts as this one was started. */
-	int r = fd < 0 ? fd : l->ready.pool_first != 0 ? drop_ambient(LAUNCHER_CAPS, 2, true) : 0;
+	int r = fd < 0 ? fd : l->ready.pool_first != 0 ? raise_ambient(true) : 0;
 
 	for (unsigned i = 0; i < MANAGER && r == 0; i++)
 		r = l->manager[i] != NULL && setenv(manager[i], l->manager[i], 1) < 0 ? -ENOMEM : 0;
@@ -206,7 +221,7 @@ handover_exec(struct launcher *l)
 		keep_open(l, FD_CLOEXEC);
 	}
 	if (l->ready.pool_first != 0)
-		drop_ambient(LAUNCHER_CAPS, 2, false);
+		raise_ambient(false);	/* clears the ambient set, too */
 	unsetenv(VARIABLE);
 	for (unsigned k = 0; k < MANAGER; k++)
 		unsetenv(manager[k]);

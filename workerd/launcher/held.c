@@ -50,12 +50,6 @@ find(struct launcher *l, const char *handle)
 	return p;
 }
 
-static bool
-is_alive(const struct held *h)
-{
-	return h != NULL && !h->info.ended;
-}
-
 static void
 kill_tree(struct held *h)
 {
@@ -65,11 +59,13 @@ kill_tree(struct held *h)
 		shutdown(h->fds[INIT], SHUT_RDWR);	/* it has another uid: it ends itself and its payload */
 }
 
-/* By its descriptor: what was prepared has its first name there. */
 static int
-remove_cgroup(const struct held *h)
+remove_cgroup(struct held *h)
 {
-	return h->cgroup >= 0 ? cgroup_remove_open(h->l->proc, h->cgroup) : 0;
+	char path[sizeof(h->l->tree) + sizeof(h->info.handle) + 4];
+
+	snprintf(path, sizeof(path), "%s/w.%s", h->l->tree, h->info.handle);
+	return h->cgroup >= 0 ? cgroup_remove(path) : 0;
 }
 
 static int
@@ -89,7 +85,7 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 		return -EINVAL;
 	memcpy(h->info.handle, s->handle, sizeof(s->handle));
 	memcpy(h->end.handle, s->handle, sizeof(s->handle));
-	if (is_alive(*find(h->l, s->handle)))
+	if (*find(h->l, s->handle) != NULL && !(*find(h->l, s->handle))->info.ended)
 		return -EEXIST;
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return -errno;
@@ -279,29 +275,10 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return r;
 }
 
-static int
-on_rename(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct launch_rename r;
-	struct held *h;
-
-	memcpy(&r, msg->data, sizeof(r));
-	h = *find(ctx, r.from);
-	if (!launch_rename_ok(&r) || h == NULL || h->info.stage != LAUNCH_STAGE_PREPARED || is_alive(*find(ctx, r.to)))
-		return -EPROTO;
-	held_free(find(ctx, r.to));
-	memcpy(h->info.handle, r.to, sizeof(r.to));
-	memcpy(h->end.handle, r.to, sizeof(r.to));
-	h->info.stage = r.stage;
-	h->end.stage = (uint16_t)r.stage;
-	return h->info.ended ? ipc_send(chan, LAUNCH_EV_ENDED, &h->end, sizeof(h->end)) : 0;
-}
-
 const struct ipc_rule held_rules[] = {
 	{ IPC_HELLO, IPC_ST_HELLO, 0, 0, SIZE(ipc_hello), on_hello },
 	{ LAUNCH_REQ_START, IPC_ST_OPEN, 4, 5, SIZE(launch_start), on_start },
 	{ LAUNCH_EV_KILL, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_kill },
 	{ LAUNCH_EV_FORGET, IPC_ST_OPEN, 0, 0, SIZE(launch_ref), on_forget },
-	{ LAUNCH_EV_RENAME, IPC_ST_OPEN, 0, 0, SIZE(launch_rename), on_rename },
 };
 const size_t held_nrules = sizeof(held_rules) / sizeof(held_rules[0]);

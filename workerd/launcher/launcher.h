@@ -4,7 +4,6 @@
 #define EDGEWARD_LAUNCHER_H
 
 #include <stdbool.h>
-#include <sys/capability.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -19,7 +18,6 @@
 enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_PROC = 6, FD_ROOT = 7, FD_SPEC = 8, FD_CHILD_END = 9 };
 
 #define MANAGER 3	/* variables of the service manager */
-#define LAUNCHER_CAPS	((const cap_value_t[]){ CAP_SETUID, CAP_SETGID })
 
 struct launcher {
 	struct loop *loop;

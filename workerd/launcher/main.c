@@ -164,6 +164,7 @@ load_pool(struct launcher *l)
 static void
 confine(struct launcher *l, int state)
 {
+	static const cap_value_t keep[] = { CAP_SETUID, CAP_SETGID };
 	int r;
 
 	l->uid = getuid();
@@ -174,7 +175,7 @@ confine(struct launcher *l, int state)
 		fatal("must not run as root: start it as edgeward-work with CAP_SETUID and CAP_SETGID");
 	if (l->ready.pool_count == 0 && drop_is_permitted(CAP_SETUID) && drop_is_permitted(CAP_SETGID))
 		l->ready.pool_first = LAUNCH_POOL_AWAITED;
-	r = drop_to_caps(LAUNCHER_CAPS, l->ready.pool_first != 0 ? 2 : 0);
+	r = drop_to_caps(keep, l->ready.pool_first != 0 ? 2 : 0);
 	if (r < 0)
 		fatal("capabilities: %s%s", strerror(-r), r == -EPERM ? " (a pool needs CAP_SETUID and CAP_SETGID)" : "");
 	snprintf(l->ready.build, sizeof(l->ready.build), "%s", EDGEWARD_VERSION);

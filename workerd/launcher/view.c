@@ -6,9 +6,6 @@
  * payload's child for Landlock. The sources are paths of the machine that root owns, and the work directory, which is reached as
  * the current directory, so that no name is resolved twice. Any error ends that start.
  *
- * It is built in two steps: all that does not depend on the work directory, which a prepared process has done before it is wanted, and
- * the rest. Between the two our own root is writable and the work root stands in it, for workinit alone.
- *
  * Mount calls are what a sandbox costs (10 us each): one tmpfs serves for the root and every private directory, one
  * mount_setattr makes all of the system read-only.
  */
@@ -27,14 +24,10 @@
 #include "common/cleanup.h"
 #include "common/sandbox.h"
 #include "proto/ipc/launch.h"
-#include "proto/ipc/view.h"
 
 /* Where the new root grows: there on every machine, and nothing that is shown lies below it. */
 #define AT		"/proc"
 #define AT_LEN		(sizeof(AT) - 1)
-/* Where the whole work root is mounted until the work directory is known: over the empty directory, and gone before anything runs. */
-#define WORK		"/run/empty"
-#define WORK_LEN	(sizeof(WORK) - 1)
 #define PATHS_MAX	(VIEW_ROWS + LAUNCH_SHOW_SIZE / 2 + 4)
 
 enum kind {
@@ -48,19 +41,18 @@ enum kind {
 	HIDDEN,		/* of a SYSTEM directory, where it is there: empty */
 };
 
-#define SYSTEM_ROW(path)	{ SYSTEM, path, NULL }
-#define NAMES_ROW(path)		{ NAMES, path, NULL }
-#define HIDDEN_ROW(path)	{ HIDDEN, path, NULL }
-
 static const struct row {
 	enum kind kind;
 	const char *path;
 	const char *target;	/* of LINK */
 } rows[] = {
-	/* of /sys processors and memory, for those who count them; the rest of it is other people's hardware */
-	LAUNCH_VIEW_SYSTEM(SYSTEM_ROW),
+	{ SYSTEM, "/usr", NULL }, { SYSTEM, "/bin", NULL }, { SYSTEM, "/sbin", NULL }, { SYSTEM, "/lib", NULL },
+	{ SYSTEM, "/lib32", NULL }, { SYSTEM, "/lib64", NULL }, { SYSTEM, "/libx32", NULL }, { SYSTEM, "/opt", NULL },
+	{ SYSTEM, "/etc", NULL },
+	/* processors and memory, for those who count them; the rest of /sys is other people's hardware */
+	{ SYSTEM, "/sys/devices/system", NULL },
 	/* where resolv.conf may lead */
-	LAUNCH_VIEW_NAMES(NAMES_ROW),
+	{ NAMES, "/run/systemd/resolve", NULL }, { NAMES, "/run/NetworkManager", NULL }, { NAMES, "/run/resolvconf", NULL },
 	{ DIR, "/proc", NULL }, { DIR, "/dev", NULL }, { DIR, "/dev/pts", NULL }, { DIR, "/var", NULL }, { DIR, "/run", NULL },
 	{ DIR, "/run/empty", NULL },
 	{ OWN, "/tmp", NULL }, { OWN, "/dev/shm", NULL },
@@ -70,7 +62,7 @@ static const struct row {
 	{ LINK, "/dev/bus", "edgeward/bus" }, { LINK, "/dev/ptmx", "pts/ptmx" }, { LINK, "/dev/fd", "/proc/self/fd" }, { LINK, "/dev/stdin", "/proc/self/fd/0" },
 	{ LINK, "/dev/stdout", "/proc/self/fd/1" }, { LINK, "/dev/stderr", "/proc/self/fd/2" },
 	{ LINK, "/var/tmp", "/tmp" }, { LINK, "/var/run", "/run" },
-	LAUNCH_VIEW_HIDDEN(HIDDEN_ROW),
+	{ HIDDEN, "/etc/edgeward", NULL },
 };
 static_assert(sizeof(rows) / sizeof(rows[0]) <= VIEW_ROWS, "room in struct view");
 
@@ -103,15 +95,14 @@ below(char buf[PATH_MAX], const char *path, size_t len)
 	return buf;
 }
 
-/* skip: how much of the path is there for certain. */
 static int
-make_dir(char *at, size_t skip)
+make_dir(char *at)
 {
 	if (mkdir(at, 0755) == 0 || errno == EEXIST)
 		return 0;
 	if (errno != ENOENT)
 		return -errno;
-	for (char *p = at + skip + 1; (p = strchr(p, '/')) != NULL; p++) {
+	for (char *p = at + AT_LEN + 1; (p = strchr(p, '/')) != NULL; p++) {
 		int r;
 
 		*p = '\0';
@@ -126,7 +117,7 @@ make_dir(char *at, size_t skip)
 static int
 bind_dir(const char *from, char *at)
 {
-	int r = make_dir(at, AT_LEN);
+	int r = make_dir(at);
 
 	if (r < 0)
 		return r;
@@ -178,7 +169,7 @@ lay_out(const struct view_entry *e, bool own_net)
 	case OWN:
 		return mkdir(at, 01777) < 0 || chmod(at, 01777) < 0 ? -errno : 0;
 	case DIR:
-		return make_dir(at, AT_LEN);
+		return make_dir(at);
 	case NODE:
 		return make_file(at, NULL, 0);
 	case LINK:
@@ -223,7 +214,7 @@ bind_socket(const char *from, char *at)
 	int r;
 
 	*slash = '\0';
-	r = make_dir(at, AT_LEN);
+	r = make_dir(at);
 	*slash = '/';
 	if (r == 0)
 		r = make_file(at, NULL, 0);
@@ -266,6 +257,8 @@ add_number(char *p, uint32_t v)
 	return p;
 }
 
+#define LENT	"/dev/edgeward"
+
 /*
  * The directory of devices lent to this runner, empty or not: what privhelper makes there later appears as well. The one place that is
  * not nodev; there is none where no devices are lent.
@@ -274,12 +267,12 @@ static int
 show_lent(uint32_t slot)
 {
 	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .propagation = MS_PRIVATE };
-	char from[sizeof(LAUNCH_LENT) + 12] = LAUNCH_LENT "/", *end = add_number(from + sizeof(LAUNCH_LENT), slot);
+	char from[sizeof(LENT) + 12] = LENT "/", *end = add_number(from + sizeof(LENT), slot);
 
 	*end = '\0';
-	if (mount(from, AT LAUNCH_LENT, NULL, MS_BIND, NULL) < 0)
+	if (mount(from, AT LENT, NULL, MS_BIND, NULL) < 0)
 		return errno == ENOENT ? 0 : -errno;
-	return mount_setattr(AT_FDCWD, AT LAUNCH_LENT, 0, &attr, sizeof(attr)) < 0 ? -errno : 0;
+	return mount_setattr(AT_FDCWD, AT LENT, 0, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
 static char *
@@ -289,14 +282,6 @@ add(char *p, const char *s)
 
 	memcpy(p, s, len);
 	return p + len;
-}
-
-static int
-write_file(const char *at, const char *text, size_t len)
-{
-	_cleanup_close_ int fd = open(at, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 || write(fd, text, len) != (ssize_t)len ? -errno : 0;
 }
 
 /* The runner has no line in the machine's passwd: programs that ask who they are find this one. */
@@ -309,20 +294,14 @@ name_runner(const struct view_wish *wish, const char *home)
 	p = add(text, "edgeward-run:x:");
 	p = add(add_number(p, wish->uid), ":");
 	p = add(add(add(add_number(p, wish->gid), ":workload:"), home), ":/bin/sh\n");
-	r = write_file("/run/passwd", text, (size_t)(p - text));
+	r = make_file(AT "/run/passwd", text, (size_t)(p - text));
 	p = add(add(add_number(add(text, "edgeward-run:x:"), wish->gid), ":"), "\n");
-	return r < 0 ? r : write_file("/run/group", text, (size_t)(p - text));
+	return r < 0 ? r : make_file(AT "/run/group", text, (size_t)(p - text));
 }
 
 static int
 mount_names(void)
 {
-	int r = make_file(AT "/run/passwd", NULL, 0);
-
-	if (r == 0)
-		r = make_file(AT "/run/group", NULL, 0);
-	if (r < 0)
-		return r;
 	if (mount(AT "/run/passwd", AT "/etc/passwd", NULL, MS_BIND, NULL) < 0 ||
 	    mount(AT "/run/group", AT "/etc/group", NULL, MS_BIND, NULL) < 0)
 		return errno == ENOENT ? 0 : -errno;	/* a machine without them has other ways to name users */
@@ -350,7 +329,7 @@ name_resolvers(const struct firewall *fw)
 	memcpy(at, AT "/", AT_LEN + 1);
 	memcpy(at + AT_LEN + 1, run, strlen(run) + 1);
 	*strrchr(at, '/') = '\0';
-	r = make_dir(at, AT_LEN);
+	r = make_dir(at);
 	at[strlen(at)] = '/';
 	return r < 0 ? r : make_file(at, text, (size_t)(p - text));
 }
@@ -387,24 +366,30 @@ mount_secrets(const struct view_wish *wish)
 {
 	if (!wish->secrets)
 		return 0;
-	return mkdir(LAUNCH_SECRETS, 0755) < 0 || mount("tmpfs", LAUNCH_SECRETS, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+	return mount("tmpfs", AT LAUNCH_SECRETS, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
 	    "mode=700,nr_inodes=2k,size=" LAUNCH_SECRETS_SIZE) < 0 ? -errno : 0;
 }
 
 static int
-mount_all(const struct view *view, const struct view_wish *wish, int machine_proc, bool *ret_proc)
+mount_all(const struct view *view, const struct view_wish *wish, char *work_dir, int machine_proc, bool *ret_proc)
 {
 	struct mount_attr system = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
-	struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY };	/* until view_finish() */
+	struct mount_attr work = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
 	int r = mount("tmpfs", AT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=25%") < 0 ? -errno : 0;
 
 	for (unsigned i = 0; i < view->n && r == 0; i++)
 		r = lay_out(&view->entries[i], wish->own_net);
+	if (r == 0)
+		r = name_runner(wish, work_dir + AT_LEN);
 	if (r == 0 && wish->fw != NULL)
 		r = name_resolvers(wish->fw);
 	if (r == 0)
 		r = show(wish->show);
-	if (r == 0 && (mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0 || mount_setattr(AT_FDCWD, AT, 0, &writable, sizeof(writable)) < 0))
+	if (r == 0)
+		r = make_dir(work_dir);
+	if (r == 0 && wish->secrets && mkdir(AT LAUNCH_SECRETS, 0755) < 0)
+		r = -errno;
+	if (r == 0 && mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0)
 		r = -errno;
 	for (unsigned i = 0; i < view->n && r == 0; i++)
 		r = open_up(&view->entries[i]);
@@ -412,55 +397,33 @@ mount_all(const struct view *view, const struct view_wish *wish, int machine_pro
 		r = show_lent(wish->slot);
 	if (r == 0)
 		r = mount_names();
-	return r == 0 ? mount_kernel(wish, machine_proc, ret_proc) : r;
+	if (r == 0)
+		r = mount_secrets(wish);
+	if (r == 0)
+		r = mount_kernel(wish, machine_proc, ret_proc);
+	if (r < 0)
+		return r;
+	return mount(".", work_dir, NULL, MS_BIND | MS_REC, NULL) < 0 ||
+	    mount_setattr(AT_FDCWD, work_dir, AT_RECURSIVE, &work, sizeof(work)) < 0 ? -errno : 0;
 }
 
 int
-view_build(const struct view *view, const struct view_wish *wish, char root[PATH_MAX], bool *ret_proc)
+view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc)
 {
 	_cleanup_close_ int machine_proc = -1;
+	char dir[PATH_MAX] = AT;
 	int r;
 
 	*ret_proc = false;
-	/* The kernel's own name of it, without links; it says "(unreachable)" of a place that is not below the root. */
-	if (syscall(SYS_getcwd, root, PATH_MAX) < 0 || root[0] != '/')
+	/* The kernel's own name of the work directory, without links; it says "(unreachable)" of a place that is not below the root. */
+	if (syscall(SYS_getcwd, dir + AT_LEN, sizeof(dir) - AT_LEN) < 0 || dir[AT_LEN] != '/')
 		return -ENOENT;
 	if (!wish->own_proc && (machine_proc = open_tree(AT_FDCWD, "/proc", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)) < 0)
 		return -errno;
-	r = mount_all(view, wish, machine_proc, ret_proc);
+	r = mount_all(view, wish, dir, machine_proc, ret_proc);
 	if (r < 0)
 		return r;
-	if (mount(".", AT WORK, NULL, MS_BIND | MS_REC, NULL) < 0 || chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
-	    umount2(".", MNT_DETACH) < 0)
-		return -errno;
-	r = open(WORK, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return r < 0 ? -errno : r;
-}
-
-int
-view_finish(const struct view_wish *wish, char root[PATH_MAX])
-{
-	struct mount_attr work = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
-	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY };
-	size_t len = strlen(root);
-	char dir[PATH_MAX];
-	int r;
-
-	if (syscall(SYS_getcwd, dir, sizeof(dir)) < 0 || strncmp(dir, WORK, WORK_LEN) != 0)
-		return -ENOENT;
-	len = len > 1 ? len : 0;
-	if (len + strlen(dir + WORK_LEN) >= PATH_MAX)
-		return -ENAMETOOLONG;
-	memcpy(root + len, dir + WORK_LEN, strlen(dir + WORK_LEN) + 1);
-	r = name_runner(wish, root);
-	if (r == 0)
-		r = make_dir(root, 0);
-	if (r == 0)
-		r = mount_secrets(wish);
-	if (r < 0)
-		return r;
-	if (mount(".", root, NULL, MS_BIND | MS_REC, NULL) < 0 || mount_setattr(AT_FDCWD, root, AT_RECURSIVE, &work, sizeof(work)) < 0 ||
-	    umount2(WORK, MNT_DETACH) < 0 || mount_setattr(AT_FDCWD, "/", 0, &ro, sizeof(ro)) < 0 || chdir(root) < 0)
+	if (chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir(dir + AT_LEN) < 0)
 		return -errno;
 	return wish->fw != NULL ? mount_resolvers() : 0;
 }

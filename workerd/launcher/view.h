@@ -2,7 +2,6 @@
 #ifndef EDGEWARD_LAUNCHER_VIEW_H
 #define EDGEWARD_LAUNCHER_VIEW_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -35,14 +34,10 @@ struct view_wish {
 };
 
 /*
- * In a user, mount and pid namespace of our own, with the work root as the current directory, whose name is left in root: builds the view
- * and makes it the root. The work root as it is reached from there until view_finish(), or -errno; *ret_proc is then true if it was /proc
- * that was refused.
+ * In a user, mount and pid namespace of our own, with the work directory as the current one: builds the view, makes it the root
+ * and is back in the work directory. 0 or -errno; *ret_proc is then true if it was /proc that was refused.
  */
-int view_build(const struct view *view, const struct view_wish *wish, char root[PATH_MAX], bool *ret_proc);
-
-/* The rest, with the work directory, which was reached by view_build()'s descriptor, as the current one; root as that left it. 0 or -errno. */
-int view_finish(const struct view_wish *wish, char root[PATH_MAX]);
+int view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc);
 
 /*
  * Landlock for the same: everything may be read and run, the work directory (the current one) and the private directories

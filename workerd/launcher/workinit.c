@@ -361,70 +361,24 @@ reap(pid_t payload)
 	}
 }
 
-/*
- * A prepared process waits for what it is to run. Whoever finds that it was promised to a workload and cannot know whether it was told says
- * "abandon": after what it runs that means nothing any more, before it the end.
- */
-static void
-await_spec(void)
-{
-	struct ipc_hdr hdr = { .type = INIT_EV_PREPARED, .version = IPC_VERSION };
-	struct pollfd p = { .fd = FD_INIT, .events = POLLIN };
-	struct said m = { 0 };
-	int fds[2];
-
-	check(prctl(PR_SET_NAME, "prepared", 0, 0, 0), INIT_STAGE_FDS);
-	send(FD_INIT, &hdr, sizeof(hdr), MSG_NOSIGNAL);
-	do {
-		poll(&p, 1, -1);
-	} while (listen_to(&m, fds) < 0);
-	if (m.hdr.type != INIT_EV_GO || fds[0] < 0 || fds[1] >= 0)
-		_exit(1);
-	check(dup3(fds[0], FD_SPEC, O_CLOEXEC), INIT_STAGE_FDS);
-	close(fds[0]);
-	check(prctl(PR_SET_NAME, "workinit", 0, 0, 0), INIT_STAGE_FDS);
-}
-
-/* All of the confinement but the payload's own part; the work directory is the current one then. */
-static void
-enter_sandbox(struct work_spec *spec)
-{
-	static char root[PATH_MAX];
-	bool prepared = (job.who.parts & LAUNCH_PART_PREPARED) != 0;
-	enum init_stage stage;
-	int fd;
-
-	if (!prepared)
-		check(read_spec(spec), INIT_STAGE_SPEC);
-	check(fchdir(FD_ROOT), INIT_STAGE_WORKDIR);
-	fd = confine_prepare(&job.l->confine, &job.who, root, &stage);
-	check(fd, stage);
-	if (fd > 0) {
-		check(dup3(fd, FD_ROOT, O_CLOEXEC), INIT_STAGE_FDS);
-		close(fd);
-	}
-	if (prepared) {
-		await_spec();
-		check(read_spec(spec), INIT_STAGE_SPEC);
-	}
-	check(enter_dir(job.l, spec->work_dir), INIT_STAGE_WORKDIR);
-	job.who.secrets = spec->secrets.len > 0;
-	fd = confine_finish(&job.l->confine, &job.who, root, &stage);
-	check(fd, stage);
-}
-
 static _Noreturn void
 workinit(void)
 {
 	struct pollfd p[2] = { { .fd = FD_INIT, .events = POLLIN }, { .events = POLLIN } };
 	struct signalfd_siginfo si;
+	enum init_stage stage;
 	struct work_spec spec;
 	sigset_t all;
 	pid_t pid;
+	int r;
 
 	sigfillset(&all);
 	check(prctl(PR_SET_NAME, "workinit", 0, 0, 0), INIT_STAGE_FDS);
-	enter_sandbox(&spec);
+	check(read_spec(&spec), INIT_STAGE_SPEC);
+	check(enter_dir(job.l, spec.work_dir), INIT_STAGE_WORKDIR);
+	job.who.secrets = spec.secrets.len > 0;
+	r = confine_workload(&job.l->confine, &job.who, &stage);
+	check(r, stage);
 	if ((job.who.parts & LAUNCH_PART_CARRIER) != 0) {
 		check((job.who.parts & LAUNCH_PART_LANDLOCK) == 0 ? 0 : view_landlock(&job.l->confine.view, job.s->show,
 		    (job.who.parts & LAUNCH_PART_MOUNT) != 0), INIT_STAGE_LANDLOCK);

@@ -74,8 +74,6 @@ class CommonChecks:
     def __enter__(self):
         self.hub.session()
         self.canary = Canary(self.hub) if self.with_canary else None
-        if "launcher" in self.agent.pids():
-            proc.wait_unprepared(self.agent.pids()["launcher"])
         self.pids = self.agent.pids()
         self.fds = {r: proc.settled_fds(p) for r, p in self.pids.items()}
         self.before, self.noise = {}, {}

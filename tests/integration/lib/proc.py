@@ -170,8 +170,3 @@ def wait_for(pred, timeout=10, what="condition", every=0.02):
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what}")
         time.sleep(every)
-
-
-def wait_unprepared(launcher, timeout=10):
-    """Until no process waits for a start like the last one: its descriptors, or their end, are nothing that a test counts."""
-    wait_for(lambda: not any((s := stat(p)) is not None and s[0] == "prepared" for p in children(launcher)), timeout, "nothing is prepared")

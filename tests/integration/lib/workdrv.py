@@ -468,16 +468,7 @@ class Device:
         return [r.handle for r in self.by_wid.values()]
 
     def workload_cgroups(self):
-        return sorted(n for n in os.listdir(self.cgroup) if n.startswith("w.") and not self.is_prepared(n))
-
-    def is_prepared(self, name):
-        """One that waits for a start like the last one: nothing of a workload, and gone by itself soon."""
-        try:
-            with open(f"{self.cgroup}/{name}/cgroup.procs") as f:
-                pids = [int(pid) for pid in f.read().split()]
-        except OSError:
-            return False
-        return name.startswith("w.prepared-") and all((s := proc.stat(p)) is None or s[0] == "prepared" for p in pids)
+        return sorted(n for n in os.listdir(self.cgroup) if n.startswith("w."))
 
     def settled(self, timeout=5):
         """True when nothing of a workload is left: cgroups, processes of the pool."""
@@ -485,8 +476,7 @@ class Device:
         while time.monotonic() < end:
             left = self.workload_cgroups() if self.cgroup else []
             if self.pool:
-                left += [p for p in proc.by_uid(set(range(POOL_FIRST, POOL_FIRST + POOL_COUNT)))
-                         if (s := proc.stat(p)) is not None and s[0] != "prepared"]
+                left += proc.by_uid(set(range(POOL_FIRST, POOL_FIRST + POOL_COUNT)))
             if not left:
                 return True
             time.sleep(0.05)
