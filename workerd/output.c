@@ -72,7 +72,6 @@ static void
 make_room(struct workload *wl, size_t want)
 {
 	size_t room = record_room(&wl->rec), there;
-	uint64_t sent = wl->subscribed ? wl->cursor : 0, before = wl->rec.h->gap_bytes;
 	uint32_t gaps = wl->rec.h->gaps, reason;
 	bool drop = may_drop(wl);
 
@@ -86,9 +85,8 @@ make_room(struct workload *wl, size_t want)
 	reason = spill_room(wl, want - room, drop);
 	if (reason == 0 || !drop)
 		return;
-	record_drop(&wl->rec, wl->rec.h->head + want - wl->rec.h->ring, sent);
+	workload_drop(wl, wl->rec.h->head + want - wl->rec.h->ring);
 	wl->rec.h->hole = reason;
-	wl->w->gap_bytes += wl->rec.h->gap_bytes - before;
 	if (wl->rec.h->gaps != gaps)
 		workchan_tell(wl);
 }

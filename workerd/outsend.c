@@ -12,6 +12,27 @@
 
 /* ---- ring to connectd ---- */
 
+static void
+sent_to(struct workload *wl, uint64_t offset)
+{
+	wl->cursor = offset;
+	if (wl->rec.h != NULL && wl->rec.h->sent < offset)
+		wl->rec.h->sent = offset;
+}
+
+/* Where the hub has less than connectd was given, what is gone of the rest is lost, too: only now that is known. */
+static void
+gap_told(struct workload *wl, uint64_t to)
+{
+	uint64_t from = wl->cursor;
+	uint32_t gaps = wl->rec.h != NULL ? wl->rec.h->gaps : 0;
+
+	sent_to(wl, to);
+	workload_lost(wl, from, to);
+	if (wl->rec.h != NULL && wl->rec.h->gaps != gaps)
+		workchan_tell(wl);
+}
+
 static int
 send_gap(struct workload *wl, uint64_t to, uint32_t reason)
 {
@@ -20,7 +41,7 @@ send_gap(struct workload *wl, uint64_t to, uint32_t reason)
 	int r = ipc_try_sendv(&wl->w->work, WORK_EV_GAP, &iov, 1);
 
 	if (r == 0)
-		wl->cursor = to;
+		gap_told(wl, to);
 	return r;
 }
 
@@ -33,7 +54,7 @@ send_data(struct workload *wl, const uint8_t *data, uint64_t len)
 	int r = ipc_try_sendv(&wl->w->work, WORK_EV_OUTPUT, iov, 2);
 
 	if (r == 0)
-		wl->cursor += n;
+		sent_to(wl, wl->cursor + n);
 	return r;
 }
 
@@ -133,7 +154,7 @@ output_sub(struct workload *wl, const struct work_sub *sub)
 	wl->subscribed = true;
 	wl->end_sent = false;
 	wl->epoch = sub->epoch;
-	wl->cursor = sub->from < workload_head(wl) ? sub->from : workload_head(wl);
+	sent_to(wl, sub->from < workload_head(wl) ? sub->from : workload_head(wl));
 	wl->limit = sub->limit;
 	output_send(wl);
 }

@@ -159,7 +159,7 @@ output_ok(const struct record_head *h)
 
 	return h->tail <= h->head && held <= h->ring && h->acked <= h->tail && h->digest_now <= 1 &&
 	    h->digest[h->digest_now].offset >= h->tail && h->digest[h->digest_now].offset <= h->head &&
-	    (h->intent_head != h->head || h->intent_len <= h->ring - held) &&
+	    lostset_ok(&h->lost) && (h->intent_head != h->head || h->intent_len <= h->ring - held) &&
 	    ((h->flags & RECORD_F_TREE_GONE) == 0 || h->drain_to >= h->head);
 }
 
@@ -225,7 +225,7 @@ static int
 adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
 {
 	struct record_head copy;
-	int r;
+	int r, more;
 
 	if (pread(rec->fd, &copy, sizeof(copy), (off_t)rec->base) != (ssize_t)sizeof(copy) || !head_ok(&copy, handle, size))
 		return -EBADMSG;
@@ -238,6 +238,10 @@ adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
 		return r;
 	}
 	revive_digest(rec->h);
+	/* A record of before does not say what it counted below the end of its last gap: none of it a second time. */
+	if (rec->h->lost.n == 0)
+		lostset_add(&rec->h->lost, rec->h->acked, rec->h->gap_end, &more);
+	rec->h->gap_end = 0;
 	return 0;
 }
 
@@ -448,6 +452,7 @@ record_ack(struct record *rec, uint64_t offset)
 		return;
 	record_release(rec, offset);
 	h->acked = offset;
+	lostset_forget(&h->lost, offset);
 }
 
 void
@@ -468,13 +473,10 @@ void
 record_count_gap(struct record *rec, uint64_t from, uint64_t to)
 {
 	struct record_head *h = rec->h;
+	int more;
 
-	if (from >= to)
-		return;
-	if (h->gaps == 0 || h->gap_end != from)
-		h->gaps++;
-	h->gap_end = to;
-	h->gap_bytes += to - from;
+	h->gap_bytes += lostset_add(&h->lost, from > h->acked ? from : h->acked, to, &more);
+	h->gaps += (uint32_t)more;
 }
 
 int

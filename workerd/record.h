@@ -19,6 +19,7 @@
 #include "proto/ipc/launch.h"
 #include "proto/ipc/spec.h"
 #include "proto/ipc/work.h"
+#include "workerd/lostset.h"
 
 #define RECORD_PAGE	4096u
 #define RECORD_SENTINEL	16u
@@ -63,7 +64,7 @@ struct record_head {
 	uint64_t head, tail;
 	uint64_t acked;			/* durable at the hub */
 	uint64_t drain_to;		/* with TREE_GONE: where reading ends */
-	uint64_t gap_end, gap_bytes;	/* bytes dropped unsent: end of the last gap, their sum */
+	uint64_t gap_end, gap_bytes;	/* of a record of before: end of its last gap; bytes that are lost */
 	uint32_t gaps, digest_now;	/* which of the two digests counts */
 	/* the read that is under way while intent_head == head */
 	uint64_t intent_head;
@@ -86,6 +87,9 @@ struct record_head {
 	struct record_seam seam[2];
 	uint32_t seam_now, dir_known;	/* dir_known: 0 in a record of before */
 	char work_dir[WORK_DIR_SIZE];
+	/* since each lost byte is counted once; the same */
+	uint64_t sent;			/* connectd was given everything below it, at some time */
+	struct lostset lost;		/* above acked */
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 
@@ -150,10 +154,13 @@ void record_ack(struct record *rec, uint64_t offset);
 /* Frees the oldest bytes up to offset, which are in the spool. */
 void record_release(struct record *rec, uint64_t offset);
 
-/* Frees the oldest bytes up to offset although the hub has not got them; those from sent on make a gap. */
+/*
+ * Frees the oldest bytes up to offset although the hub has not got them; those from sent on are lost. Whether those below it are, the hub
+ * alone knows: they are counted when it is told of the gap.
+ */
 void record_drop(struct record *rec, uint64_t offset, uint64_t sent);
 
-/* Counts a gap: bytes that nobody has any more. */
+/* Counts bytes that nobody has any more and that the hub has not acknowledged: each once. */
 void record_count_gap(struct record *rec, uint64_t from, uint64_t to);
 
 /*

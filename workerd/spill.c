@@ -64,14 +64,9 @@ release(struct workload *wl, uint64_t to)
 static void
 count_lost(struct workload *wl, uint64_t from, uint64_t to)
 {
-	if (wl->rec.h == NULL) {
+	if (wl->rec.h == NULL)
 		wl->info.gaps++;
-	} else {
-		uint64_t before = wl->rec.h->gap_bytes;
-
-		record_count_gap(&wl->rec, from > wl->rec.h->acked ? from : wl->rec.h->acked, to);
-		wl->w->gap_bytes += wl->rec.h->gap_bytes - before;
-	}
+	workload_lost(wl, from, to);
 	workchan_tell(wl);
 }
 
@@ -79,7 +74,7 @@ count_lost(struct workload *wl, uint64_t from, uint64_t to)
 static bool
 drop_oldest(struct workload *wl)
 {
-	uint64_t from, to, sent = wl->subscribed ? wl->cursor : 0;
+	uint64_t from, to, sent = wl->rec.h->sent;
 
 	if (!spool_drop(wl->spool, WORK_GAP_SPOOL, &from, &to))
 		return false;

@@ -158,6 +158,37 @@ workload_head(const struct workload *wl)
 	return wl->rec.h != NULL ? wl->rec.h->head : wl->info.produced;
 }
 
+static void
+count(struct workload *wl, uint64_t lost)
+{
+	if (!workload_is_own(wl))	/* no hub waits for its output */
+		wl->w->gap_bytes += lost;
+}
+
+void
+workload_lost(struct workload *wl, uint64_t from, uint64_t to)
+{
+	uint64_t before;
+	int more;
+
+	if (wl->rec.h == NULL) {
+		count(wl, lostset_add(&wl->lost, from, to, &more));	/* its gaps are known from the start */
+		return;
+	}
+	before = wl->rec.h->gap_bytes;
+	record_count_gap(&wl->rec, from, to);
+	count(wl, wl->rec.h->gap_bytes - before);
+}
+
+void
+workload_drop(struct workload *wl, uint64_t offset)
+{
+	uint64_t before = wl->rec.h->gap_bytes;
+
+	record_drop(&wl->rec, offset, wl->rec.h->sent);
+	count(wl, wl->rec.h->gap_bytes - before);
+}
+
 void
 workload_info(const struct workload *wl, struct work_workload *ret_info)
 {

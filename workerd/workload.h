@@ -62,6 +62,7 @@ struct workload {
 	monotime_t acked_seen_at;
 	uint32_t epoch;
 	uint64_t cursor, limit;		/* next byte to send, first that may not be sent */
+	struct lostset lost;		/* of one without a record, which has its own */
 };
 
 struct workloads {
@@ -94,6 +95,12 @@ uint64_t workload_head(const struct workload *wl);
 
 /* Bytes of output it holds in memory. */
 uint64_t workload_in_memory(const struct workload *wl);
+
+/* Bytes of its output are lost: each is counted once, none that the hub has acknowledged. */
+void workload_lost(struct workload *wl, uint64_t from, uint64_t to);
+
+/* The oldest bytes in memory go, up to offset; lost is what connectd was never given. */
+void workload_drop(struct workload *wl, uint64_t offset);
 
 /* Rewrites the journal to what is known now. */
 int workload_compact(struct workerd *w);

@@ -211,6 +211,7 @@ def test_drop_covers_every_missing_byte_by_a_gap(agent, hub, dialect):
         covered += len(data)
     assert covered + missing == len(want) == run.terminal["final_offset"]
     assert a.pid("workerd")
+    assert a.ctl("status").json["workerd"]["gap_bytes"] == missing, "the device tells as much"
     if dialect == "edgeward":
         assert all(r in (1, 2, 3, 4) for _, _, r in run.log.gaps)
 

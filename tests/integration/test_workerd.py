@@ -568,6 +568,43 @@ def test_b37_dropped_bytes_are_counted(device):
 
 
 @root
+def test_what_was_sent_and_never_arrived_is_counted(device):
+    """A link that is dead and does not know it: the hub asks again for what connectd was given. Each lost byte counts once, however often
+    its gap is told, by this workerd or the next; what was acknowledged never does. Places: output.c make_room(), spill.c, outsend.c."""
+    dev = device(conf="overflow = drop\nretain = 64K\n", ack=False, limit=1 << 62)
+    r = dev.start([PY, "-c", "import os, signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {2})\n"
+                   "while True:\n    os.write(1, b'x' * 40000); signal.sigwait({2})"])
+    for n in range(1, 11):          # each when the one before has been taken: nothing goes that was not sent
+        dev.wait("a piece", lambda n=n: len(r.data) == 40000 * n)
+        if n < 10:
+            dev.signal(r, 2)
+    ctl = Ctl(dev)
+    assert ctl.status()["gap_bytes"] == 0 and not r.gaps
+
+    def again(start):
+        r.data, r.base, r.pieces, r.gaps = bytearray(), start, [], []
+        dev.sub(r, start)
+        dev.wait("the end of it", lambda: r.next == 400000)
+        return [(a, b) for a, b, _reason in r.gaps]
+
+    kept = again(300000)[0][1]
+    assert again(300000) == [(300000, kept)] and ctl.status()["gap_bytes"] == kept - 300000
+    for _ in range(2):
+        assert again(100000) == [(100000, kept)] and ctl.status()["gap_bytes"] == kept - 100000
+    dev.wait("one gap", lambda: r.info["gaps"] == 1)
+    dev.kill_workerd()
+    r.data, r.base, r.pieces, r.gaps, r.end = bytearray(), 100000, [], [], None
+    dev.connect()
+    ctl = Ctl(dev)
+    assert again(100000) == [(100000, kept)] and ctl.status()["gap_bytes"] == 0, "the one before counted them"
+    assert again(90000) == [(90000, kept)] and ctl.status()["gap_bytes"] == 10000
+    dev.send(workdrv.ACK_T, workdrv.OFFSET.pack(r.wid, 0, kept))
+    assert again(0) == [(0, kept)] and ctl.status()["gap_bytes"] == 10000
+    dev.signal(r, 9)
+    dev.finish(r, digest=False)
+
+
+@root
 def test_overflow_wait_holds_the_writer(device):
     """`wait`: while a session is up and for overflow-wait after it the writer is held; then the oldest bytes go."""
     dev = device(conf="overflow = wait\nretain = 64K\noverflow-wait = 1s\n", subscribe=False)

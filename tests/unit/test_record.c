@@ -153,7 +153,17 @@ gaps_are_counted(void **state)
 	record_drop(&rec, 500, 400);	/* half of it was */
 	assert_int_equal(rec.h->gaps, 2);
 	assert_int_equal(rec.h->gap_bytes, 250);
+	record_count_gap(&rec, 60, 500);	/* the hub had got no more: what was sent is lost, the rest was counted */
+	assert_int_equal(rec.h->gaps, 1);
+	assert_int_equal(rec.h->gap_bytes, 500);
+	record_count_gap(&rec, 20, 500);
+	assert_int_equal(rec.h->gap_bytes, 500);
+	record_ack(&rec, 700);
+	record_count_gap(&rec, 0, 700);	/* a hub that has gone back: it had them */
+	assert_int_equal(rec.h->gap_bytes, 500);
 	record_drop(&rec, UINT64_MAX, 0);
+	assert_int_equal(rec.h->gaps, 2);
+	assert_int_equal(rec.h->gap_bytes, 800);
 	assert_int_equal(rec.h->tail, 1000);
 	check_digest(&rec);		/* of all bytes, dropped or not */
 	record_free(NULL, &rec);
