@@ -159,7 +159,7 @@ output_ok(const struct record_head *h)
 
 	return h->tail <= h->head && held <= h->ring && h->acked <= h->tail && h->digest_now <= 1 &&
 	    h->digest[h->digest_now].offset >= h->tail && h->digest[h->digest_now].offset <= h->head &&
-	    lostset_ok(&h->lost) && (h->intent_head != h->head || h->intent_len <= h->ring - held) &&
+	    (h->intent_head != h->head || h->intent_len <= h->ring - held) &&
 	    ((h->flags & RECORD_F_TREE_GONE) == 0 || h->drain_to >= h->head);
 }
 
@@ -221,11 +221,27 @@ revive_digest(struct record_head *h)
 	now->state.extSecret = fresh.extSecret;	/* a pointer into the library of this process */
 }
 
+/* A kill in the middle of a change leaves ranges that are none, and a record of before has none: nothing is counted a second time. */
+static void
+revive_lost(struct record_head *h)
+{
+	uint64_t counted = h->gap_end;
+	int more;
+
+	if (!lostset_ok(&h->lost)) {
+		h->lost.n = 0;
+		counted = h->tail;
+	}
+	if (h->lost.n == 0)
+		lostset_add(&h->lost, h->acked, counted, &more);
+	h->gap_end = 0;
+}
+
 static int
 adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
 {
 	struct record_head copy;
-	int r, more;
+	int r;
 
 	if (pread(rec->fd, &copy, sizeof(copy), (off_t)rec->base) != (ssize_t)sizeof(copy) || !head_ok(&copy, handle, size))
 		return -EBADMSG;
@@ -238,10 +254,7 @@ adopt(struct record *rec, const char *handle, uint64_t size, int pipe)
 		return r;
 	}
 	revive_digest(rec->h);
-	/* A record of before does not say what it counted below the end of its last gap: none of it a second time. */
-	if (rec->h->lost.n == 0)
-		lostset_add(&rec->h->lost, rec->h->acked, rec->h->gap_end, &more);
-	rec->h->gap_end = 0;
+	revive_lost(rec->h);
 	return 0;
 }
 

@@ -343,7 +343,11 @@ adoption_keeps_everything(void **state)
 	record_ack(&rec, 10);
 	record_drop(&rec, 20, 15);
 	rec.h->flags |= RECORD_F_CANCEL;
+	rec.h->lost.at[0].to = 0;	/* killed while it was changed */
 	next = adopt(&rec, p[0]);
+	assert_int_equal(next.h->gap_bytes, 5);
+	record_count_gap(&next, 10, 20);
+	assert_int_equal(next.h->gap_bytes, 5);
 	assert_int_equal(next.h->head, 50000);
 	assert_int_equal(next.h->tail, 20);
 	assert_int_equal(next.h->acked, 10);
