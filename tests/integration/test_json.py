@@ -80,6 +80,7 @@ def test_every_command(agent, hub, tmp_path):
     assert ehub("status")["devices"] == 1
     assert isinstance(ehub("logs", "verify", handle, rc=(3,)), dict)
     assert isinstance(ehub("services", D), dict)
+    assert isinstance(ehub("harness", "list", D), (dict, list))
     assert ehub("secret", "refresh", handle, f"key=@{secret}")["ok"] is True
     assert ehub("secret", "revoke", handle, "key")["ok"] is True
     (tmp_path / "audit").write_text("")
