@@ -142,7 +142,7 @@ begin(struct workerd *w, struct carrier *c, const struct file_open *o, struct wo
 
 	spec->argc = 1;
 	spec->argv[0] = (struct work_str){ "carrier", 7 };
-	snprintf(c->handle, sizeof(c->handle), "file-%" PRIu64 "-%d", ++w->carriers.last, (int)getpid());
+	snprintf(c->handle, sizeof(c->handle), CARRIER_HANDLE "%" PRIu64 "-%d", ++w->carriers.last, (int)getpid());
 	memcpy(s->handle, c->handle, sizeof(s->handle));
 	memcpy(spec->handle, c->handle, sizeof(spec->handle));
 	fd = start_spec(spec);

@@ -9,6 +9,8 @@
 
 struct workerd;
 
+#define CARRIER_HANDLE	"edgeward-file-"	/* and two numbers: no hub may start work under a handle that begins so */
+
 struct carrier {
 	char handle[72];		/* as the launcher knows it; "" = free */
 	uint32_t asker;			/* connectd's request; 0 = answered */

@@ -401,6 +401,10 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "handles that begin with " HARNESS_HANDLE " are the device's own");
 		return;
 	}
+	if (strncmp(spec->handle, CARRIER_HANDLE, sizeof(CARRIER_HANDLE) - 1) == 0) {
+		refuse(w, id, WORK_REFUSED_BAD_SPEC, 0, "handles that begin with " CARRIER_HANDLE " are the device's own; mint another one");
+		return;
+	}
 	if (known(w, spec, id))
 		return;
 	if (strcmp(spec->handle, SWEEP_HANDLE) == 0) {

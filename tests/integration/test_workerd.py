@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -820,6 +821,30 @@ def test_b46_killed_at_each_call_of_a_life(device):
     assert told == len(ran), f"{len(ran)} ran and {told} were told as ended: {calls}"
     assert dev.settled(2)
     print(f"{hits} stop points")
+
+
+@root
+def test_no_start_under_the_name_of_a_carrier(device):
+    """It came to the launcher between the carrier's end and the word that this is forgotten, which was then about a workload that lives."""
+    dev = device(policy="[work]\nfiles = write\n")
+    r = dev.start(["sleep", "60"], work_dir="w")
+    dev.send(0x2a0, workdrv.struct.pack("=72s1024s1024s32sQII", r.handle.encode(), b"", b"f", bytes(32), 1000, 1, 0o644), 77)
+    fds = []
+    while not fds:
+        data, fds, _, _ = socket.recv_fds(dev.chan, 1 << 18, 1)
+        assert fds or workdrv.HDR.unpack_from(data)[0] != 0x2a1, data
+    name, = set(dev.workload_cgroups()) - {f"w.{r.handle}"}
+    pid = dev.workerd_pid()
+    os.kill(pid, signal.SIGSTOP)
+    _, ident = dev.ask_start(["true"], handle=name[2:], work_dir="w")
+    os.close(fds[0])            # the carrier sees it and ends
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGCONT)
+    assert dev.answer(ident)[0] == workdrv.BAD_SPEC
+    assert dev.workerd_pid() == pid and dev.run(["echo", "on"]).data == b"on\n"
+    dev.signal(r, signal.SIGKILL)
+    dev.finish(r)
+    assert dev.settled()
 
 
 @root
