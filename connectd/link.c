@@ -129,6 +129,8 @@ link_kick(struct link *link)
 		link_set_cause(link, "workerd-down", "workerd has not said what it holds; nothing is told to the hub before that");
 		return;
 	}
+	if (strcmp(link->cause, "workerd-down") == 0)	/* it has: an attempt that takes long is not told as that */
+		link_set_cause(link, "", "%s", "");
 	/* An operator who puts another credential there wants it tried. */
 	if (link->stopped && cred_changed(link->p.cred)) {
 		log_info("the credential file has changed");
