@@ -61,7 +61,7 @@ take_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	}
 }
 
-/* Ctrl-C: first INT, then TERM, then KILL. SIGTERM skips the first. Ctrl-\ leaves. */
+/* Ctrl-C: first INT, then TERM, then KILL. SIGTERM skips the first, and leaves when the hub is away: a machine that goes down waits for us. Ctrl-\ leaves. */
 static void
 on_signal(int signo, void *ctx)
 {
@@ -70,7 +70,7 @@ on_signal(int signo, void *ctx)
 	struct admin_signal req = { 0 };
 	uint32_t id;
 
-	if (signo == SIGQUIT && f->asked && f->forward)
+	if ((signo == SIGQUIT || (signo == SIGTERM && !f->cli->up)) && f->asked && f->forward)
 		_exit(cli_fail(RUN_EXIT_HUB_GONE, "the run goes on: edgehub logs %s -f", f->handle));
 	if (signo == SIGQUIT || !f->forward || !f->asked) {
 		signal(signo, SIG_DFL);
@@ -80,10 +80,12 @@ on_signal(int signo, void *ctx)
 		f->signals = 1;
 	snprintf(req.handle, sizeof(req.handle), "%s", f->handle);
 	snprintf(req.signal, sizeof(req.signal), "%s", names[f->signals < 2 ? f->signals : 2]);
+	if (!f->cli->up || ipc_request(&f->cli->chan, ADMIN_REQ_SIGNAL, &req, sizeof(req), NULL, 0, &id) < 0) {
+		fprintf(stderr, "edgehub: the hub is away, nothing was sent; Ctrl-C again when it is back, or Ctrl-\\ to leave the run alone\n");
+		return;
+	}
 	f->signals++;
 	fprintf(stderr, "edgehub: %s sent to the run\n", req.signal);
-	if (ipc_request(&f->cli->chan, ADMIN_REQ_SIGNAL, &req, sizeof(req), NULL, 0, &id) < 0)
-		fprintf(stderr, "edgehub: the hub is away; press again when it is back\n");
 }
 
 static int

@@ -80,7 +80,7 @@ launch_filter_issue_text(enum filter_issue issue)
 		[FILTER_NO_NFT] = LAUNCH_NFT " is not installed (package nftables)",
 		[FILTER_NO_PASTA] = LAUNCH_PASTA " is not installed (package passt)",
 		[FILTER_NO_TUN] = LAUNCH_TUN " is not there for everybody (module tun, mode 0666)",
-		[FILTER_FAILED] = "nft or pasta did not work when the launcher tried them (a kernel without nf_tables?)" };
+		[FILTER_FAILED] = "nft or pasta did not work when the launcher tried them: its log says why; a reload of workerd tries again" };
 
 	return (unsigned)issue < FILTER_ISSUES ? texts[issue] : "";
 }

@@ -662,6 +662,22 @@ def test_quit_leaves_the_run_alone(edgehub):
     assert edgehub.run_info(handle)["state"] == "running"
 
 
+def test_signals_while_the_hub_is_away(edgehub):
+    """Nothing is sent, and nothing is told as sent; whoever ends the machine does not wait for us."""
+    agent = FakeAgent.enroll(edgehub)
+    p, handle, _ = run(edgehub, agent)
+    agent.data(2, 0, b"x")
+    assert p.stdout.read(1) == b"x"
+    edgehub.kill9()
+    assert b"waiting for it" in p.stderr.readline()
+    p.send_signal(signal.SIGINT)
+    assert b"nothing was sent" in p.stderr.readline()
+    p.send_signal(signal.SIGTERM)
+    out, err, rc = output(p)
+    assert rc == 121 and f"edgehub logs {handle} -f" in err
+    edgehub.start()
+
+
 def test_a_signal_behind_dashes_is_the_one_that_was_named(edgehub):
     """A handle that begins with '-' must stand behind --. To a run that has ended no signal goes, and that is said."""
     agent = FakeAgent.enroll(edgehub)
