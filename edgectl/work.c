@@ -64,6 +64,7 @@ json_workload(yajl_gen g, const struct work_workload *w)
 	json_uint(g, "cpu_ms", work_over_disk(w) ? 0 : w->cpu_ms);
 	json_uint(g, "mem_peak_kb", work_over_disk(w) ? 0 : w->mem_peak_kb);
 	json_bool(g, "disowned", (w->flags & WORK_F_DISOWNED) != 0);
+	json_bool(g, "waits", (w->flags & WORK_F_WAITS) != 0);
 	json_str(g, "error", w->error);
 	json_close(g, '}');
 }
@@ -100,7 +101,7 @@ on_workload(const struct work_workload *w, void *ctx)
 	snprintf(row[3], CELL, "%s", w->started_at != 0 ? out_time(w->started_at) : "-");
 	snprintf(row[4], CELL, "%s", out_bytes(w->produced));
 	outcome_text(w, row[5], CELL);
-	snprintf(row[6], CELL, "%s", w->error);
+	snprintf(row[6], CELL, "%s", (w->flags & WORK_F_WAITS) != 0 ? "waits: the hub takes no more of its output now" : w->error);
 }
 
 static void

@@ -136,6 +136,7 @@ on_workloads(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 
 	for (const struct workload *wl = w->all.first; wl != NULL && r == 0; wl = wl->next) {
 		workload_info(wl, &info);
+		info.flags |= wl->full ? WORK_F_WAITS : 0;
 		r = ipc_send_fds(chan, &hdr, &info, sizeof(info), NULL, 0);
 	}
 	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);

@@ -43,8 +43,7 @@ enum work_type {
 	WORK_EV_OUTPUT = 0x0226,	/* W: struct work_output + 1..WORK_DATA_MAX bytes */
 	WORK_EV_GAP = 0x0228,		/* W: struct work_gap */
 	WORK_EV_OUTPUT_END = 0x022a,	/* W: struct work_output_end */
-	WORK_EV_RESULT = 0x022c,	/* W: struct work_result, and 1 fd to read the bundle from if it has bundle_bytes; behind the
-					 * WORKLOAD that says ENDED and WORK_F_RESULT */
+	WORK_EV_RESULT = 0x022c,	/* W: struct work_result, with bundle_bytes 1 fd to read it from; behind the WORKLOAD with WORK_F_RESULT */
 
 	WORK_EV_DELIVERED = 0x0230,	/* C: struct work_ref; the hub has the terminal status: forget it */
 	WORK_EV_DISOWN = 0x0232,	/* C: struct work_ref; the hub does not know it: TERM, KILL after the grace */
@@ -86,6 +85,7 @@ static_assert(sizeof(struct work_caps) == 280, "wire size");
 #define WORK_F_DRAINING		0x01u	/* in work_answer of START: refused because of a drain */
 #define WORK_F_DISOWNED		0x02u	/* in work_workload: not to be listed to the hub any more */
 #define WORK_F_DIGEST		0x04u	/* in work_workload: log_xxh3 is valid */
+#define WORK_F_WAITS		0x08u	/* in work_workload, to edgectl only: it is stopped from writing until the hub has taken more of its output */
 #define WORK_F_RESULT		0x10u	/* in work_workload, ENDED only: RESULT follows and goes to the hub before the status */
 
 struct work_workload {

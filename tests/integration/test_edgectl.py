@@ -388,7 +388,7 @@ def workloads(*records):
 
 def test_workloads(site):
     site.daemon("workerd", answers={fd.WORKLOADS: workloads(
-        fd.workload(), fd.workload(wid=2, handle="b_2", state=3, outcome=1, exit_code=7, finished_at=1_700_000_001_000_000_000),
+        fd.workload(flags=8), fd.workload(wid=2, handle="b_2", state=3, outcome=1, exit_code=7, finished_at=1_700_000_001_000_000_000),
         fd.workload(wid=3, handle="c", state=3, outcome=3, term_signal=15, error="cancelled by the hub", flags=2))})
     lines = site.ctl("workloads").stdout.splitlines()
     assert lines[0].split() == ["HANDLE", "STATE", "PID", "STARTED", "OUTPUT", "OUTCOME", "ERROR"]
@@ -397,6 +397,7 @@ def test_workloads(site):
     doc = site.json("workloads")
     assert doc["complete"] is True and [w["handle"] for w in doc["workloads"]] == ["job-1", "b_2", "c"]
     assert doc["workloads"][1]["exit_code"] == 7 and doc["workloads"][2]["disowned"] is True
+    assert "waits: the hub takes no more" in lines[1] and [w["waits"] for w in doc["workloads"]] == [True, False, False]
 
 
 def test_no_and_many_workloads(site):

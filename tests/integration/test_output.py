@@ -281,13 +281,14 @@ def test_wait_gives_way_after_its_time(agent, hub):
 
 
 def test_wait_forever_waits(agent, hub):
-    agent(conf={"work": {"overflow": "wait-forever", "overflow-wait": "0s", "retain": "64K"}})
+    a = agent(conf={"work": {"overflow": "wait-forever", "overflow-wait": "0s", "retain": "64K"}})
     s = hub.session()
     run = hub.start(py("time.sleep(0.3)\nfor i in range(60000): sys.stdout.write(f'line {i:09d} of the numbered output\\n')"))
     hub.b.tcp = "rst"
     s.cut()
     hub.wait("attempts", lambda: len(hub.accepts) >= 6, 20)
     assert proc.alive(run.started["pid"])
+    wait_for(lambda: a.ctl("workloads").json["workloads"][0]["waits"], 10, "edgectl tells that it waits")
     hub.b.tcp = None
     hub.finish(run, 30)
     assert run.text == numbered(60000)
