@@ -132,7 +132,7 @@ def test_a_daemon_that_cannot_read_its_configuration_says_so(device, hub, role, 
         with open(path, "w", encoding="ascii") as f:
             f.write(was)
     device.restarted("launcher" if role == "workerd" else role, old)
-    wait_for(lambda: device.ctl("status").rc == 0, 15, "all is well again")
+    wait_for(lambda: device.ctl("status").rc == 0, 40, "all is well again")
 
 
 def test_down_without_systemd_points_to_the_log_that_there_is(device):

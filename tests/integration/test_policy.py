@@ -311,6 +311,7 @@ def test_a_ceiling_of_output_is_of_the_start_and_outlives_workerd(agent, hub):
     a.restarted("workerd", a.kill9("workerd"))
     wait_for(lambda: a.ctl("policy").rc == 0, 10, "workerd answers")
     assert line(a, "limits", "output") == (["4K"], 2)
+    wait_for(lambda: a.ctl("status").rc == 0, 10, "connectd has the new workerd: before, it refuses")
     hub.finish(hub.start("touch go", work_dir="w"))
     hub.finish(run, 30)
     assert "1048576 bytes of output" in run.terminal["status"]["error"]
