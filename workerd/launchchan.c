@@ -296,6 +296,7 @@ launcher_ended(struct ipc_chan *chan, int err, void *ctx)
 	ipc_chan_done(chan);
 	if (err < 0)
 		log_error("launcher's channel: %s", strerror(-err));
+	spill_all(w);		/* its end is the end of all work; at an orderly stop it may be seen before our own SIGTERM */
 	w->exit_code = 1;
 	loop_stop(w->loop);
 }

@@ -1,8 +1,8 @@
 /*
  * From the ring to the spool, and the two seen as one.
  *
- * When: without a session everything that has waited for a second is copied to the disk, so that a dead launcher or a reboot
- * costs a second of output (an orderly stop none); and the oldest bytes leave the ring when it is full. While a session is up a full ring
+ * When: without a session everything that has waited for a second is copied to the disk, so that a power cut
+ * costs a second of output (an orderly stop, or a launcher that died, none); and the oldest bytes leave the ring when it is full. While a session is up a full ring
  * slows the workload, as without a spool, and the disk is spared; only when no acknowledgement has come for a second, or
  * [work] overflow = drop would let bytes go, the disk is used. What has ended is moved out of memory.
  *
@@ -39,7 +39,7 @@ bool spill_helps(const struct workload *wl);
 /* Output came, the ring is full, the session went, it ended: looks again in a second if that is of any use. */
 void spill_note(const struct workload *wl);
 
-/* The unit, or the machine, is about to stop in good order: what is only in memory and not acknowledged is written, as far as there is room. */
+/* The unit, or the machine, is about to stop in good order, or the launcher is gone: what is only in memory and not acknowledged is written, as far as there is room. */
 void spill_all(struct workerd *w);
 
 /* The hub has everything below offset. */

@@ -180,14 +180,18 @@ def test_lost_work_delivers_what_was_spooled(agent, hub, dialect, how):
     wait_for(lambda: os.listdir(spool_dir(a)) == [], 30, "the files are removed")
 
 
-def test_an_orderly_stop_writes_what_is_only_in_memory(agent, hub):
-    """A reboot within the second that output may wait for the disk: nothing that was printed before it is lost."""
+@pytest.mark.parametrize("how", ["stop", "launcher"])
+def test_an_orderly_stop_writes_what_is_only_in_memory(agent, hub, how):
+    """A reboot, or the launcher's death, within the second that output may wait for the disk: nothing that was printed before is lost."""
     a = agent(conf=conf())
     n = 3_000
     run = start_away(a, hub, n, then="sys.stdout.flush()\ntime.sleep(1000)")
     wait_for(lambda: produced(a, run) == 10 * n, 20, "it has printed", 0.02)
-    a.stop()
-    a.start()
+    if how == "launcher":
+        a.restarted("launcher", a.kill9("launcher"))
+    else:
+        a.stop()
+        a.start()
     hub.listen()
     hub.delivered(run, 30)
     assert run.log.gaps == [] and run.text == numbered(n)
