@@ -1,7 +1,7 @@
 /*
  * revoke and secret_refresh on their way through workerd (cloop.md 3.3). Each is answered exactly once, to the id it came
  * with. A revocation that finds workerd away waits for it and is asked again, which changes nothing that was done already; a
- * refresh is then refused, because its content is kept nowhere.
+ * refresh waits in hold.c for a moment, and is then refused.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,6 +39,7 @@ session_new(const struct session_params *params, struct session **ret_session)
 	loop_timer_init(&s->handshake, handshake_due, s);
 	loop_timer_init(&s->logs_timer, logs_due, s);
 	streams_init(s);
+	hold_init(s);
 	beat_stop(s);
 	loop_timer_set_ms(s->p.loop, &s->handshake, s->p.conf->handshake_timeout);
 	workchan_listen(s->p.work, &listener, s);
@@ -56,6 +57,7 @@ session_free(struct session *s)
 		return;
 	if (s->first_beat != 0)
 		workchan_session(s->p.work, false, WORK_DIALECT_NONE);
+	hold_done(s);
 	forward_done(s);
 	attach_done(s);
 	filestream_done(s);
@@ -154,6 +156,8 @@ session_text(struct session *s, const uint8_t *data, size_t len)
 		session_end(s, SESSION_FAILED, PROTOCOL_ERROR, "protocol", "the hub sent %s", why);
 		return;
 	}
+	if (hold_take(s, &f, doc, len))
+		return;
 	frames_dispatch(s, &f);
 	json_doc_free(doc);
 }
@@ -199,6 +203,8 @@ on_frame(const struct stream_frame *f, void *ctx)
 {
 	struct session *s = ctx;
 
+	if (f->type == STREAM_RESET && hold_reset(s, f->channel))
+		return;
 	mux_frame(&s->mux, f);
 }
 
@@ -274,6 +280,7 @@ tell_again(struct session *s)
 	requests_work_back(s);
 	leases_work_back(s);
 	harness_work_back(s);
+	hold_release(s);
 }
 
 static void

@@ -21,6 +21,7 @@
 #include "connectd/caps.h"
 #include "connectd/branch.h"
 #include "connectd/cloop.h"
+#include "connectd/hold.h"
 #include "connectd/hubconn.h"
 #include "connectd/invframe.h"
 #include "connectd/logsend.h"
@@ -107,6 +108,7 @@ struct session {
 	int64_t version;		/* of the frames we send: 1 until the welcome says otherwise */
 	struct logsend logs;
 	struct mux mux;			/* streams.c */
+	struct hold hold;
 	struct invframe inventory;
 	struct branch *branches;	/* branch.c */
 	unsigned nbranches;

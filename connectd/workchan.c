@@ -1,6 +1,7 @@
 #include "connectd/workchan.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -294,6 +295,14 @@ void
 workchan_pause(struct workchan *wc, bool paused)
 {
 	ipc_chan_pause(&wc->chan, paused);
+}
+
+bool
+workchan_is_gone(const struct workchan *wc)
+{
+	struct pollfd p = { .fd = wc->chan.io.fd };
+
+	return !wc->up || (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0);
 }
 
 int64_t

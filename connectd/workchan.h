@@ -97,6 +97,9 @@ int workchan_session(struct workchan *wc, bool up, enum work_dialect dialect);
 
 void workchan_pause(struct workchan *wc, bool paused);
 
+/* True if nobody will read what is sent: also when the other end is closed and the loop has not come to see it yet. */
+bool workchan_is_gone(const struct workchan *wc);
+
 /* Since when the mirror has been without a workerd behind it, in ms; 0 = it is there; -1 = it never was. */
 int64_t workchan_away_ms(const struct workchan *wc);
 

@@ -318,10 +318,14 @@ workerd_is_replaced_within_a_session(void **state)
 	rig_hub("{\"v\":1,\"type\":\"signal\",\"id\":\"c3\",\"handle\":\"h\",\"payload\":{\"signal\":\"kill\"}}");
 	rig_workerd_dies();
 	rig_drop_frames();
-	/* Meanwhile the handles stay listed, and starts are refused with a reason. */
+	/* Meanwhile the handles stay listed, and starts are refused with a reason, after a while. */
 	rig_hub(RIG_START("c4", "h4"));
+	assert_null(rig_frame("started"));
+	rig_advance(HOLD_MS);
 	assert_string_equal(rig_str(rig_frame("started"), "error"), "the workload daemon of this device is restarting; try again");
-	rig_advance(19000);
+	rig_hub(RIG_START("c5", "h5"));
+	assert_string_equal(rig_str(rig_frame("started"), "error"), "the workload daemon of this device is restarting; try again");
+	rig_advance(19000 - HOLD_MS);
 	assert_int_equal(list_len(json_get(rig_frame("heartbeat"), "active_handles")), 1);
 	rig_forget();
 	w[0].wid = 11;

@@ -1,0 +1,138 @@
+#include "connectd/hold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "connectd/session.h"
+
+struct held_frame {
+	struct held_frame *next;
+	struct cloop_frame f;
+	struct json_doc *doc;
+	size_t len;
+};
+
+/* Without workerd it can only be refused. */
+static bool
+needs_work(const struct cloop_frame *f)
+{
+	static const char *const types[] = { "start", "device_open", "attach_open", "secret_refresh" };
+	const char *kind = json_get_str(f->payload, "kind");
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(f->type, types[i]) == 0)
+			return true;
+	return strcmp(f->type, "stream_open") == 0 && kind != NULL && (strcmp(kind, "attach") == 0 || strcmp(kind, "file") == 0);
+}
+
+/* May be about something that waits: a workload that is to start, a stream, a lease. */
+static bool
+follows(const struct cloop_frame *f)
+{
+	static const char *const types[] = { "signal", "status_req", "stream_open", "device_close", "attach_data", "attach_resize",
+		"attach_close", "revoke" };
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(f->type, types[i]) == 0)
+			return true;
+	return needs_work(f);
+}
+
+static void
+over(struct loop_timer *timer)
+{
+	hold_release(timer->ctx);
+}
+
+void
+hold_init(struct session *s)
+{
+	s->hold.last = &s->hold.first;
+	loop_timer_init(&s->hold.over, over, s);
+}
+
+static struct held_frame *
+take_out(struct hold *h, struct held_frame **p)
+{
+	struct held_frame *e = *p;
+
+	*p = e->next;
+	if (h->last == &e->next)
+		h->last = p;
+	h->n--;
+	h->bytes -= e->len;
+	return e;
+}
+
+static void
+forget(struct held_frame *e)
+{
+	json_doc_free(e->doc);
+	free(e);
+}
+
+void
+hold_done(struct session *s)
+{
+	loop_timer_del(s->p.loop, &s->hold.over);
+	while (s->hold.first != NULL)
+		forget(take_out(&s->hold, &s->hold.first));
+}
+
+void
+hold_release(struct session *s)
+{
+	loop_timer_del(s->p.loop, &s->hold.over);
+	/* One that ends the session is the last; they go with it. */
+	while (s->hold.first != NULL && s->state == SESSION_UP) {
+		struct held_frame *e = take_out(&s->hold, &s->hold.first);
+
+		frames_dispatch(s, &e->f);
+		forget(e);
+	}
+}
+
+bool
+hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc, size_t len)
+{
+	struct hold *h = &s->hold;
+	int64_t away = workchan_away_ms(s->p.work);
+	struct held_frame *e;
+
+	if (s->state != SESSION_UP ||
+	    (h->n == 0 ? !needs_work(f) || !workchan_is_gone(s->p.work) || away < 0 || away >= HOLD_MS : !follows(f)))
+		return false;
+	if (h->n >= HOLD_FRAMES || len > HOLD_BYTES - h->bytes || (e = malloc(sizeof(*e))) == NULL) {
+		hold_release(s);
+		return false;
+	}
+	if (h->n == 0) {
+		log_info("%s waits for workerd", f->type);
+		loop_timer_set_ms(s->p.loop, &h->over, HOLD_MS - away);
+	}
+	*e = (struct held_frame){ .f = *f, .doc = doc, .len = len };
+	*h->last = e;
+	h->last = &e->next;
+	h->n++;
+	h->bytes += len;
+	return true;
+}
+
+bool
+hold_reset(struct session *s, uint32_t channel)
+{
+	for (struct held_frame **p = &s->hold.first; *p != NULL; p = &(*p)->next) {
+		struct held_frame *e = *p;
+		int64_t id = 0;
+
+		if ((strcmp(e->f.type, "stream_open") != 0 && strcmp(e->f.type, "device_open") != 0) ||
+		    !json_get_int(e->f.payload, "channel", 1, UINT32_MAX, &id) || id != channel)
+			continue;
+		take_out(&s->hold, p);
+		session_send_error(s, e->f.id, "protocol", "the hub has reset this channel");
+		forget(e);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,40 @@
+/*
+ * Frames that wait for workerd. A workerd that is replaced (a reload, an upgrade, a crash) is away for a moment: a hub's
+ * frame that needs it waits for the next one instead of being refused, and so does every later frame that could be about
+ * the same thing, so that their order stays. Bounded in time, number and bytes; then they are let go and refused by whoever
+ * handles them.
+ */
+#ifndef EDGEWARD_CONNECTD_HOLD_H
+#define EDGEWARD_CONNECTD_HOLD_H
+
+#include "common/loop.h"
+#include "connectd/cloop.h"
+#include "proto/hub/json.h"
+
+#define HOLD_MS		10000		/* as long as workerd has been away so long */
+#define HOLD_FRAMES	64u
+#define HOLD_BYTES	(4u << 20)	/* as the hub sent them */
+
+struct session;
+struct held_frame;
+
+struct hold {
+	struct held_frame *first, **last;
+	unsigned n;
+	size_t bytes;
+	struct loop_timer over;
+};
+
+void hold_init(struct session *s);
+void hold_done(struct session *s);
+
+/* True if it waits now and doc is taken; len: bytes of the message. False: to be handled at once. */
+bool hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc, size_t len);
+
+/* workerd is there: all that waits is handled, in order. */
+void hold_release(struct session *s);
+
+/* The hub has reset a stream that may still wait to be opened. True if it did: it is answered and forgotten. */
+bool hold_reset(struct session *s, uint32_t channel);
+
+#endif
