@@ -120,7 +120,7 @@ hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc, 
 }
 
 bool
-hold_reset(struct session *s, uint32_t channel)
+hold_stream_frame(struct session *s, uint32_t channel, bool is_reset)
 {
 	for (struct held_frame **p = &s->hold.first; *p != NULL; p = &(*p)->next) {
 		struct held_frame *e = *p;
@@ -129,6 +129,10 @@ hold_reset(struct session *s, uint32_t channel)
 		if ((strcmp(e->f.type, "stream_open") != 0 && strcmp(e->f.type, "device_open") != 0) ||
 		    !json_get_int(e->f.payload, "channel", 1, UINT32_MAX, &id) || id != channel)
 			continue;
+		if (!is_reset) {
+			hold_release(s);
+			return false;
+		}
 		take_out(&s->hold, p);
 		session_send_error(s, e->f.id, "protocol", "the hub has reset this channel");
 		forget(e);

@@ -34,7 +34,10 @@ bool hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *
 /* workerd is there: all that waits is handled, in order. */
 void hold_release(struct session *s);
 
-/* The hub has reset a stream that may still wait to be opened. True if it did: it is answered and forgotten. */
-bool hold_reset(struct session *s, uint32_t channel);
+/*
+ * A frame of a stream that may still wait to be opened. A RESET takes it out, answered: true. Any other frame came before the
+ * answer; there is no place for it here, so all that waits is let go at once.
+ */
+bool hold_stream_frame(struct session *s, uint32_t channel, bool is_reset);
 
 #endif

@@ -203,9 +203,8 @@ on_frame(const struct stream_frame *f, void *ctx)
 {
 	struct session *s = ctx;
 
-	if (f->type == STREAM_RESET && hold_reset(s, f->channel))
-		return;
-	mux_frame(&s->mux, f);
+	if (!hold_stream_frame(s, f->channel, f->type == STREAM_RESET) && s->state == SESSION_UP)
+		mux_frame(&s->mux, f);
 }
 
 static bool

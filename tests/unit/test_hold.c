@@ -153,6 +153,24 @@ a_stream_that_is_reset(void **state)
 	assert_null(rig_frame("error"));
 }
 
+/* Its first bytes do not wait, and are not lost either: the stream is refused as a whole. */
+static void
+a_stream_whose_bytes_come_first(void **state)
+{
+	uint8_t frame[STREAM_HEADER + 4 + STREAM_REASON_MAX];
+	struct stream_frame window = { .type = STREAM_WINDOW_TO, .channel = 1, .offset = 1 << 20 };
+
+	workerd_is_replaced(true);
+	rig_hub(GET("c1", "1"));
+	fake_binary(fake_conn(), frame, stream_put(frame, &window));
+	rig_turn();
+	assert_string_equal(rig_next(), "error");
+	assert_string_equal(rig_str(rig_envelope(), "id"), "c1");
+	rig_forget();
+	rig_workerd(NULL, 0);
+	assert_int_equal(rig_count(WORK_REQ_FILE), 0);
+}
+
 /* The session ends first: what waits goes with it, and is not done in the next one. */
 static void
 they_end_with_their_session(void **state)
@@ -173,7 +191,7 @@ main(void)
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
 		T(they_reach_the_next_workerd_in_order), T(others_do_not_wait), T(not_for_ever), T(bounded), T(one_that_is_just_gone),
-		T(a_stream_that_is_reset), T(they_end_with_their_session),
+		T(a_stream_that_is_reset), T(a_stream_whose_bytes_come_first), T(they_end_with_their_session),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
