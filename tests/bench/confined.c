@@ -1,5 +1,5 @@
 /*
- * What the kernel itself takes for a start in the full sandbox: the same namespaces, ids and mounts as workerd/launcher makes them, in one
+ * What the kernel itself takes for a start in the full sandbox with the machine's network: the same namespaces, ids and mounts as workerd/launcher makes them, in one
  * small process that asks nobody, reads no specification and writes no record. No seccomp, no Landlock, no cgroup. An agent that
  * confines each run so cannot be faster than this. Needs root. Who calls: floor.c; the child never returns.
  */
@@ -15,7 +15,7 @@
 #include "confined.h"
 
 #define RUNNER		65499
-#define NAMESPACES	(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET)
+#define NAMESPACES	(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS)
 #define COUNT(list)	(sizeof(list) / sizeof((list)[0]))
 
 static const char *const dirs[] = { "sys", "sys/devices", "sys/devices/system", "proc", "dev", "dev/pts", "dev/edgeward", "var", "run", "run/empty",
