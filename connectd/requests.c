@@ -1,6 +1,7 @@
 /*
  * start and signal on their way through workerd. Each request keeps its own ids from the frame to the answer, and each is
- * answered exactly once: by workerd's word, or, when workerd went away in between, by what the new one holds.
+ * answered exactly once: by workerd's word, or, when workerd went away in between, by what the new one holds. A start that the old
+ * one had not taken is given to the new one, once: it may be what ended the old one.
  *
  * workerd is the authority on repetition (a start for a handle it holds is answered as before) and on order (both kinds
  * travel on one channel).
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
@@ -17,6 +19,7 @@
 #include "proto/hub/start.h"
 
 #define REQUESTS_MAX	1024u
+#define SPECS_MAX	(4u << 20)	/* of starts that are kept until workerd has answered */
 
 enum request_kind { REQUEST_START, REQUEST_SIGNAL };
 
@@ -26,6 +29,9 @@ struct request {
 	uint32_t ipc_id;	/* 0 = not with workerd now */
 	bool accepted;		/* START: workerd has said yes, the process is not there yet */
 	int32_t signo;
+	uint8_t *spec;		/* START without an answer, to be said once more; NULL = it is not */
+	size_t len;
+	int branch;		/* that goes with it, -1 = none */
 	char handle[HANDLE_SIZE];
 	char id[CLOOP_ID_SIZE];
 };
@@ -39,6 +45,7 @@ add(struct session *s, enum request_kind kind, const struct cloop_frame *f)
 	if (r == NULL)
 		return NULL;
 	r->kind = kind;
+	r->branch = -1;
 	snprintf(r->handle, sizeof(r->handle), "%s", f->handle);
 	snprintf(r->id, sizeof(r->id), "%s", f->id);
 	while (*p != NULL)
@@ -46,6 +53,20 @@ add(struct session *s, enum request_kind kind, const struct cloop_frame *f)
 	*p = r;
 	s->nrequests++;
 	return r;
+}
+
+static void
+forget_spec(struct session *s, struct request *r)
+{
+	if (r->spec != NULL) {
+		s->specs -= r->len;
+		explicit_bzero(r->spec, r->len);
+		free(r->spec);
+	}
+	r->spec = NULL;
+	if (r->branch >= 0)
+		close(r->branch);
+	r->branch = -1;
 }
 
 /* Takes *p out of the list and frees it. */
@@ -56,6 +77,7 @@ finish(struct session *s, struct request **p)
 
 	*p = r->next;
 	s->nrequests--;
+	forget_spec(s, r);
 	free(r);
 }
 
@@ -155,16 +177,21 @@ requests_start(struct session *s, const struct cloop_frame *f)
 		why = WORK_REFUSED_START_FAILED;
 		snprintf(err, sizeof(err), "the workload daemon of this device is restarting; try again");
 	}
+	r = why == WORK_OK ? add(s, REQUEST_START, f) : NULL;
+	if (r != NULL) {
+		r->ipc_id = ipc_id;
+		if (len <= SPECS_MAX - s->specs) {
+			r->spec = take_ptr(&spec);
+			r->len = len;
+			s->specs += len;
+			r->branch = take_fd(&branch);
+		}
+	}
 	if (spec != NULL)
 		explicit_bzero(spec, len);
-	if (why != WORK_OK) {
+	if (why != WORK_OK)
 		refuse(s, f->id, f->handle, why, err);
-		return;
-	}
-	r = add(s, REQUEST_START, f);
-	if (r != NULL)
-		r->ipc_id = ipc_id;
-	else
+	else if (r == NULL)
 		session_end(s, SESSION_FAILED, 1008, "protocol", "the hub has more than %u requests open", REQUESTS_MAX);
 }
 
@@ -292,6 +319,7 @@ requests_answer(struct session *s, uint32_t ipc_id, const struct work_answer *a)
 	if (r == NULL || ipc_id == 0 || s->state != SESSION_UP)
 		return;		/* of an earlier session */
 	r->ipc_id = 0;
+	forget_spec(s, r);
 	if (r->kind == REQUEST_SIGNAL) {
 		answer_signal(s, r, a);
 	} else if (a->refusal != WORK_OK) {
@@ -328,12 +356,17 @@ requests_work_back(struct session *s)
 			snprintf(sig.handle, sizeof(sig.handle), "%s", r->handle);
 			workchan_signal(s->p.work, &sig, &r->ipc_id);
 			p = &r->next;
+		} else if (mirror_by_handle(s->p.mirror, r->handle) == NULL && r->spec != NULL &&
+		    workchan_start(s->p.work, r->spec, r->len, r->branch, &r->ipc_id) == 0) {
+			forget_spec(s, r);
+			p = &r->next;
 		} else if (mirror_by_handle(s->p.mirror, r->handle) == NULL) {
 			refuse(s, r->id, r->handle, WORK_REFUSED_START_FAILED,
 			    "the workload daemon was restarted before it took the start; nothing was started");
 			finish(s, p);
 		} else {
 			r->accepted = true;
+			forget_spec(s, r);
 			if (try_started(s, r))
 				finish(s, p);
 			else

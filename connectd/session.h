@@ -114,6 +114,7 @@ struct session {
 	unsigned nbranches;
 	struct request *requests;
 	unsigned nrequests;
+	size_t specs;			/* bytes of starts that are kept */
 	struct lease_request *leases;
 	struct harness_request harnesses[HARNESS_REQUESTS];	/* harness.c */
 	struct forward *forwards;	/* forward.c */
