@@ -47,7 +47,10 @@ struct svc_stream {
 	bool req_done, req_void;	/* void: the service takes no more of it */
 	bool peer_ended, close_after, warned;
 	/* the service and its answer */
-	struct svcconn *up;
+	struct svcconn *up;		/* also between two requests, if it may serve another one */
+	bool keep;			/* ... as it will when this answer has passed */
+	bool again, redialled;		/* it has served before; it ended instead of answering, and was dialled anew */
+	struct loop_timer kept;		/* between two requests: its end */
 	struct svc_list *list;
 	struct http_head ans;
 	unsigned interim;		/* answers 1xx so far */
@@ -68,6 +71,8 @@ void svc_drop_service(struct svc_stream *st);
 
 /* svcanswer.c */
 void svc_request(struct svc_stream *st);	/* st->req is complete */
+/* A kept connection has ended without a byte of an answer: the same request, which changes nothing at the service, on a new one. */
+void svc_redial(struct svc_stream *st);
 void svc_bad_request(struct svc_stream *st, int err);
 void svc_timed_out(struct svc_stream *st);
 void svc_ended(struct svc_stream *st);	/* for the record */

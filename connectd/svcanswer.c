@@ -135,7 +135,8 @@ ready(bool warned, void *ctx)
 	struct svc_stream *st = ctx;
 
 	st->warned = warned;
-	record(st, warned ? "warned" : "connected", "");
+	if (!st->redialled)
+		record(st, warned ? "warned" : "connected", "");
 	if (st->route.kind != SVC_SSH) {
 		svc_relay_begin(st);
 		return;
@@ -185,7 +186,10 @@ readable(void *ctx)
 {
 	struct svc_stream *st = ctx;
 
-	mux_want(&st->chan);
+	if (st->state == SVC_AT_HEAD)
+		svc_drop_service(st);	/* kept, and it ends or says something unasked */
+	else
+		mux_want(&st->chan);
 }
 
 static void
@@ -196,6 +200,16 @@ writable(void *ctx)
 	mux_resume(&st->chan);
 }
 
+/* Sent a second time these do no harm: a kept connection may end in the very moment it is used. */
+static bool
+is_safe(const struct svc_stream *st)
+{
+	const char *m = st->req.method;
+
+	return !st->route.upgrade && svchead_request_body(&st->req) == SVC_BODY_NONE &&
+	    (strcmp(m, "GET") == 0 || strcmp(m, "HEAD") == 0 || strcmp(m, "OPTIONS") == 0);
+}
+
 static void
 dial(struct svc_stream *st, bool sshd)
 {
@@ -203,11 +217,27 @@ dial(struct svc_stream *st, bool sshd)
 	const struct session_params *p = &st->s->p;
 	struct svcconn_params params = { .loop = p->loop, .env = p->env, .policy = p->policy, .target = st->route.target,
 		.insecure = st->route.insecure, .sshd = sshd, .timeout_ms = p->conf->service_connect };
+	bool warned;
 
 	memcpy(params.name, st->route.name, sizeof(params.name));
+	st->again = st->up != NULL && is_safe(st) && svcconn_serves(st->up, &params, &warned);
+	if (st->again) {
+		loop_timer_del(p->loop, &st->kept);
+		ready(warned, st);
+		return;
+	}
+	svc_drop_service(st);
 	svc_set_state(st, SVC_AT_DIAL);
 	if (svcconn_open(&params, &cb, st, &st->up) < 0)
 		svc_answer_text(st, 503, "this device is out of memory");
+}
+
+void
+svc_redial(struct svc_stream *st)
+{
+	svc_drop_service(st);
+	st->redialled = true;
+	dial(st, false);
 }
 
 static void

@@ -29,8 +29,10 @@ struct svcconn {
 	struct loop_timer timer;	/* begins; then the time to connect */
 	struct outq out;
 	bool warned, loopback, ending, wants_room;
+	bool told;			/* that it can be read; nobody has read since */
 	size_t n;
 	union netaddr addrs[DNS_ADDRS_MAX];
+	bool own[DNS_ADDRS_MAX];	/* the way there ends on this device */
 };
 
 static void
@@ -89,6 +91,7 @@ svcconn_read(struct svcconn *c, void *buf, size_t len)
 {
 	ssize_t n = transport_read(&c->t, buf, len);
 
+	c->told = false;
 	if (n == -EAGAIN)
 		watch(c, EPOLLIN, 0);
 	return n;
@@ -147,7 +150,7 @@ go_on_tls(struct svcconn *c)
 	}
 	c->state = SVCCONN_UP;
 	loop_timer_del(c->p.loop, &c->timer);
-	watch(c, 0, EPOLLIN | EPOLLOUT);
+	watch(c, EPOLLIN, EPOLLOUT);
 	c->cb.ready(c->warned, c->ctx);
 }
 
@@ -173,7 +176,10 @@ on_socket(struct loop_io *io, uint32_t events)
 	if (room && svcconn_room(c) >= SVCCONN_QUEUE / 2) {
 		c->cb.writable(c->ctx);
 	} else if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
-		watch(c, 0, EPOLLIN);
+		/* Told again of what nobody has read since: the hub takes nothing, and this loop must not become hot. */
+		if (c->told)
+			watch(c, 0, EPOLLIN);
+		c->told = true;
 		c->cb.readable(c->ctx);
 	}
 }
@@ -187,7 +193,7 @@ connected(struct svcconn *c, int fd)
 	int r;
 
 	transport_init(&c->t, fd);
-	r = loop_io_add(c->p.loop, &c->io, fd, 0, on_socket, c);
+	r = loop_io_add(c->p.loop, &c->io, fd, EPOLLIN, on_socket, c);
 	if (r < 0) {
 		fail_errno(c, r);
 		return;
@@ -241,7 +247,6 @@ is_own(const union netaddr *addr)
 static void
 dial_all(struct svcconn *c)
 {
-	bool own[DNS_ADDRS_MAX];
 	char why[SVCJUDGE_WHY];
 	enum svc_verdict verdict = SVC_ALLOWED;
 	uint8_t a[16];
@@ -251,10 +256,10 @@ dial_all(struct svcconn *c)
 	for (size_t i = 0; i < c->n; i++) {
 		svcjudge_address(&c->addrs[i], a);
 		c->loopback = c->loopback && service_is_loopback(a);
-		own[i] = service_never(a) == NULL && is_own(&c->addrs[i]);
+		c->own[i] = service_never(a) == NULL && (service_is_loopback(a) || is_own(&c->addrs[i]));
 	}
 	if (!c->p.sshd)
-		verdict = svcjudge_addresses(c->p.policy, &c->p.target, c->addrs, own, c->n, why);
+		verdict = svcjudge_addresses(c->p.policy, &c->p.target, c->addrs, c->own, c->n, why);
 	if (verdict == SVC_DENIED) {
 		fail(c, 403, why);
 		return;
@@ -300,7 +305,7 @@ dial_socket(struct svcconn *c)
 	if (connect(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0)
 		return -errno;
 	transport_init(&c->t, fd);
-	r = loop_io_add(c->p.loop, &c->io, fd, EPOLLOUT, on_socket, c);
+	r = loop_io_add(c->p.loop, &c->io, fd, EPOLLIN | EPOLLOUT, on_socket, c);
 	if (r == 0)
 		take_fd(&fd);
 	else
@@ -352,6 +357,26 @@ svcconn_open(const struct svcconn_params *params, const struct svcconn_cb *cb, v
 	loop_timer_set(c->p.loop, &c->timer, monotime_now());
 	*ret_conn = c;
 	return 0;
+}
+
+bool
+svcconn_serves(struct svcconn *c, const struct svcconn_params *p, bool *ret_warned)
+{
+	const struct service_target *a = &c->p.target, *b = &p->target;
+	char why[SVCJUDGE_WHY];
+	enum svc_verdict verdict;
+	uint8_t byte;
+
+	if (c->state != SVCCONN_UP || c->ending || used_room(c) > 0 || c->p.insecure != p->insecure || c->p.sshd || p->sshd ||
+	    strcmp(c->p.name, p->name) != 0 || a->scheme != b->scheme || a->port != b->port || strcmp(a->host, b->host) != 0 ||
+	    strcmp(a->path, b->path) != 0)
+		return false;
+	verdict = svcjudge_target(p->policy, b, p->name, why);
+	if (verdict != SVC_DENIED && b->scheme != SERVICE_UNIX)
+		verdict = svcjudge_addresses(p->policy, b, c->addrs, c->own, c->n, why);
+	*ret_warned = verdict == SVC_WARN;
+	/* A byte that nobody asked for would be taken for the beginning of the next answer. */
+	return verdict != SVC_DENIED && c->io.fd >= 0 && svcconn_read(c, &byte, 1) == -EAGAIN;
 }
 
 void

@@ -38,7 +38,7 @@ struct svcconn_end {
 struct svcconn_cb {
 	void (*ready)(bool warned, void *ctx);
 	void (*failed)(const struct svcconn_end *end, void *ctx);
-	void (*readable)(void *ctx);	/* after svcconn_read() has said -EAGAIN */
+	void (*readable)(void *ctx);	/* there is something, or its end; again when nobody has read */
 	void (*writable)(void *ctx);	/* there is room again */
 };
 
@@ -46,6 +46,12 @@ struct svcconn_cb {
 int svcconn_open(const struct svcconn_params *params, const struct svcconn_cb *cb, void *ctx, struct svcconn **ret_conn);
 /* At any time, in a callback, too. */
 void svcconn_free(struct svcconn *conn);
+
+/*
+ * True when one that has served before serves another request: it leads where params say, the policy of now permits it, and the service
+ * says nothing unasked, an end included.
+ */
+bool svcconn_serves(struct svcconn *conn, const struct svcconn_params *params, bool *ret_warned);
 
 /* Bytes read, 0 = the service has ended its direction, -EAGAIN, -errno. */
 ssize_t svcconn_read(struct svcconn *conn, void *buf, size_t len);

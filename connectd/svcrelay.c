@@ -90,7 +90,7 @@ svc_relay_begin(struct svc_stream *st)
 	char head[SVCHEAD_MAX];
 	size_t len;
 
-	if (svchead_request(&st->req, &st->route.target, st->route.path, st->route.upgrade, false, head, &len) < 0) {
+	if (svchead_request(&st->req, &st->route.target, st->route.path, st->route.upgrade, !st->close_after, head, &len) < 0) {
 		svc_answer_text(st, 431, "the head is too large to be passed on");
 		return;
 	}
@@ -98,12 +98,16 @@ svc_relay_begin(struct svc_stream *st)
 	st->req_left = st->req_body == SVC_BODY_LENGTH ? (uint64_t)st->req.content_length : 0;
 	st->req_done = st->req_body == SVC_BODY_NONE || (st->req_body == SVC_BODY_LENGTH && st->req_left == 0);
 	chunked_init(&st->req_chunked, false);
+	st->req_void = st->keep = false;
 	http_init(&st->ans, HTTP_RESPONSE);
 	svc_set_state(st, SVC_AT_ANSWER);
 	send_piece(st, head, len);
 	explicit_bzero(head, sizeof(head));
-	mux_want(&st->chan);
-	mux_resume(&st->chan);
+	/* The loop says when there is an answer; not of bytes that came with the end of a handshake. */
+	if (st->route.target.scheme == SERVICE_HTTPS)
+		mux_want(&st->chan);
+	if (!st->req_done)
+		mux_resume(&st->chan);
 }
 
 /* ---- the answer ---- */
@@ -133,6 +137,14 @@ more(struct svc_stream *st)
 	return n > 0 ? 1 : n == -EAGAIN ? 0 : n == 0 ? -EPIPE : (int)n;
 }
 
+/* Not behind HEAD: more than one server sends a body all the same, and it would begin the next answer. */
+static bool
+serves_more(const struct svc_stream *st)
+{
+	return !st->close_after && st->ans.minor > 0 && st->ans_body != SVC_BODY_CLOSE && strcmp(st->req.method, "HEAD") != 0 &&
+	    !http_has_token(&st->ans, "Connection", "close");
+}
+
 static void
 head_done(struct svc_stream *st)
 {
@@ -151,6 +163,7 @@ head_done(struct svc_stream *st)
 	st->ans_coded = !old && (st->ans_body == SVC_BODY_CHUNKED || st->ans_body == SVC_BODY_CLOSE);
 	if (old && (st->ans_body == SVC_BODY_CHUNKED || st->ans_body == SVC_BODY_CLOSE))
 		st->close_after = true;
+	st->keep = !interim && serves_more(st);
 	chunked_init(&st->ans_chunked, true);
 	how.body = st->ans_coded ? SVC_BODY_CHUNKED : old && st->ans_body == SVC_BODY_CHUNKED ? SVC_BODY_CLOSE : st->ans_body;
 	how.close = st->close_after && !interim;
@@ -189,7 +202,9 @@ fill_head(struct svc_stream *st)
 		used_up = outq_len(&st->out) > 0 || st->why[0] != '\0';
 		r = used_up == 0 && st->state == SVC_AT_ANSWER ? more(st) : 0;
 	}
-	if (r < 0)
+	if (r < 0 && st->again && !st->redialled && st->interim == 0 && st->ans.len == 0)
+		svc_redial(st);
+	else if (r < 0)
 		svc_answer_text(st, 502, "upstream error: the service ended before it answered");
 }
 

@@ -16,6 +16,7 @@
 #include "connectd/svc.h"
 
 #define CLOSE_MS	10000	/* for the hub to end its direction, too */
+#define KEEP_MS		1000	/* a connection waits for another request: small servers have few, so not for long */
 
 static void
 free_stream(struct svc_stream *st)
@@ -32,6 +33,7 @@ free_stream(struct svc_stream *st)
 	svc_list_free(st->list);
 	loop_timer_del(s->p.loop, &st->soon);
 	loop_timer_del(s->p.loop, &st->deadline);
+	loop_timer_del(s->p.loop, &st->kept);
 	outq_done(&st->out);
 	explicit_bzero(&st->req, sizeof(st->req));	/* cookies, passwords */
 	free(st);
@@ -100,6 +102,13 @@ svc_drop_service(struct svc_stream *st)
 {
 	svcconn_free(st->up);
 	st->up = NULL;
+	loop_timer_del(st->s->p.loop, &st->kept);
+}
+
+static void
+kept_long_enough(struct loop_timer *timer)
+{
+	svc_drop_service(timer->ctx);
 }
 
 void
@@ -120,19 +129,27 @@ svc_reset_soon(struct svc_stream *st, const char *why)
 }
 
 static void
-next_request(struct svc_stream *st)
+await_request(struct svc_stream *st)
 {
-	svc_drop_service(st);
-	if (st->close_after || st->peer_ended) {
-		svc_finish(st);
-		mux_resume(&st->chan);	/* what was sent behind it is of no use any more */
-		return;
-	}
+	/* What came behind its answer was not asked for. */
+	if (st->up != NULL && st->keep && st->in_off == st->in_len)
+		loop_timer_set_ms(st->s->p.loop, &st->kept, KEEP_MS);
+	else
+		svc_drop_service(st);
 	st->in_off = st->in_len = 0;
 	st->interim = 0;
-	st->req_done = st->req_void = st->warned = false;
+	st->req_done = st->req_void = st->warned = st->redialled = false;
 	http_init(&st->req, HTTP_REQUEST);
 	svc_set_state(st, SVC_AT_HEAD);
+}
+
+static void
+next_request(struct svc_stream *st)
+{
+	if (st->close_after || st->peer_ended)
+		svc_finish(st);		/* what was sent behind it is of no use any more */
+	else
+		await_request(st);
 	mux_resume(&st->chan);
 }
 
@@ -232,7 +249,11 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	}
 	if (n > 0)
 		svc_moved(st);
-	if (outq_len(&st->out) == 0 && st->state == SVC_AT_SENT)
+	/* With nothing of the hub's to give to it, the next request can be awaited here; else from the loop. */
+	if (outq_len(&st->out) == 0 && st->state == SVC_AT_SENT && st->why[0] == '\0' && !st->close_after && !st->peer_ended &&
+	    c->kept_off == c->kept_len)
+		await_request(st);
+	else if (outq_len(&st->out) == 0 && st->state == SVC_AT_SENT)
 		loop_timer_set(st->s->p.loop, &st->soon, monotime_now());
 	else if (outq_len(&st->out) == 0 && st->state == SVC_AT_CLOSE)
 		mux_end(c, NULL);
@@ -333,6 +354,7 @@ open_stream(struct session *s, const struct cloop_frame *f, uint32_t channel)
 	log_quote(st->actor, sizeof(st->actor), buf, strlen(buf));
 	loop_timer_init(&st->soon, soon_due, st);
 	loop_timer_init(&st->deadline, deadline_due, st);
+	loop_timer_init(&st->kept, kept_long_enough, st);
 	http_init(&st->req, HTTP_REQUEST);
 	st->next = s->svcs;
 	s->svcs = st;

@@ -26,6 +26,7 @@ struct hub_pipe {
 	uint64_t client;
 	struct ipc_hdr asked;		/* the client's request */
 	bool answered, read_ended;
+	bool readable, hup;		/* there may be bytes to read; its other end is gone, and nothing tells of them any more */
 	int fd;				/* the CLI's */
 	struct loop_io io;		/* ... from opened() on */
 	struct loop_timer timer;	/* end it, from the loop */
@@ -109,20 +110,20 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	struct hub_pipe *p = c->ctx;
 	ssize_t n;
 
-	if (p->why[0] != '\0' || !p->answered || p->read_ended)
+	if (p->why[0] != '\0' || !p->answered || p->read_ended || !p->readable)
 		return 0;
 	n = read(p->fd, buf, max);
-	if (n > 0)
-		return n;
+	/* Less than was asked for is all there was: another read would be a system call for nothing. */
+	p->readable = n == (ssize_t)max || p->hup;
 	if (n == 0) {
 		p->read_ended = true;
 		mux_end(c, NULL);
-	} else if (errno == EAGAIN) {
-		watch(p, EPOLLIN, 0);
-	} else {
+	} else if (n < 0 && errno != EAGAIN) {
 		end_soon(p, "its end here was closed");
+	} else if (!p->readable) {
+		watch(p, EPOLLIN, 0);
 	}
-	return 0;
+	return n > 0 ? n : 0;
 }
 
 static void
@@ -132,15 +133,19 @@ on_socket(struct loop_io *io, uint32_t events)
 
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && (events & EPOLLIN) == 0) {
 		loop_io_del(p->hub->loop, io);
+		p->hup = p->readable = true;
 		if (!p->read_ended)
 			mux_want(&p->st.chan);	/* what is still to be read, and the end */
 		else
 			end_soon(p, "its end here was closed");
 		return;
 	}
-	watch(p, 0, events & (EPOLLIN | EPOLLOUT));
-	if ((events & EPOLLIN) != 0)
+	/* Told again of what nobody has read since: the device takes nothing, and this loop must not become hot. */
+	watch(p, 0, events & (p->readable ? EPOLLIN | EPOLLOUT : EPOLLOUT));
+	if ((events & EPOLLIN) != 0) {
+		p->readable = true;
 		mux_want(&p->st.chan);
+	}
 	if ((events & EPOLLOUT) != 0)
 		mux_resume(&p->st.chan);
 }

@@ -23,6 +23,7 @@ struct proxyconn {
 	uint32_t id;			/* of the request to the hub */
 	bool opened, browser_ended, device_ended, refusing, lingering;
 	bool passed;			/* a request has gone on its way */
+	bool browser_ready, device_ready;	/* to be read, as the loop said; a read for nothing is a system call for nothing */
 	struct loop_io browser, device;
 	int device_fd;
 	struct loop_timer timer;	/* its end, from the loop */
@@ -130,9 +131,10 @@ from_browser(struct proxyconn *c)
 {
 	ssize_t n;
 
-	if (c->in_off < c->in_len || c->browser_ended)
+	if (c->in_off < c->in_len || c->browser_ended || !c->browser_ready)
 		return false;
 	n = read(c->browser.fd, c->in, sizeof(c->in));
+	c->browser_ready = n == (ssize_t)sizeof(c->in);
 	c->in_off = c->in_len = 0;
 	if (n > 0)
 		c->in_len = (size_t)n;
@@ -163,9 +165,10 @@ from_device(struct proxyconn *c)
 {
 	ssize_t n;
 
-	if (!c->opened || c->device_ended || c->back_len > 0)
+	if (!c->opened || c->device_ended || c->back_len > 0 || !c->device_ready)
 		return false;
 	n = read(c->device_fd, c->back, sizeof(c->back));
+	c->device_ready = n == (ssize_t)sizeof(c->back);
 	if (n > 0)
 		c->back_len = (size_t)n;
 	else if (n == 0 || errno != EAGAIN)
@@ -240,6 +243,10 @@ on_io(struct loop_io *io, uint32_t events)
 			drop_soon(c);
 		return;
 	}
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && io == &c->browser)
+		c->browser_ready = true;
+	else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
+		c->device_ready = true;
 	if (c->lingering)
 		discard(c);
 	else
