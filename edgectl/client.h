@@ -16,7 +16,8 @@
 #include "proto/ipc/ctl.h"
 #include "proto/ipc/work.h"
 
-#define CLIENT_ANSWER_MS	150	/* for everything a daemon answers from memory: 200 ms with our own start */
+#define CLIENT_ANSWER_MS	150	/* for status and what is read again and again: 200 ms with our own start, whatever is broken */
+#define CLIENT_WAIT_MS		2000	/* for the rest: a daemon that is just being replaced is back by then */
 
 #define CLIENT_TEXT		512	/* room for client_error_text() */
 

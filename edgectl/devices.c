@@ -169,7 +169,7 @@ cmd_devices(struct edgectl *ctl, int argc, char **argv)
 	c.ctx = &show;
 	if (show.g != NULL)
 		json_open(show.g, "devices", '[');
-	client_call(&c, CTL_REQ_DEVICES, NULL, 0, CLIENT_ANSWER_MS);
+	client_call(&c, CTL_REQ_DEVICES, NULL, 0, CLIENT_WAIT_MS);
 	good = client_answer(&c, &offer, sizeof(offer)) && device_offer_ok(&offer);
 	if (!good)
 		offer = (struct device_offer){ 0 };

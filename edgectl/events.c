@@ -45,7 +45,7 @@ collect(struct edgectl *ctl, struct client *c, enum ipc_role role, struct list *
 	c->event = on_event;
 	c->ctx = list;
 	for (;;) {
-		client_call(c, CTL_REQ_EVENTS, &req, sizeof(req), CLIENT_ANSWER_MS);
+		client_call(c, CTL_REQ_EVENTS, &req, sizeof(req), CLIENT_WAIT_MS);
 		if (!client_answer(c, &ans, sizeof(ans)) || ans.from <= req.from)
 			break;
 		req = ans;

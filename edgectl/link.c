@@ -30,7 +30,7 @@ cmd_reconnect(struct edgectl *ctl, int argc, char **argv)
 	if (argc > 1)
 		return no_arguments(argc, argv);
 	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_CONNECTD);
-	client_call(&c, CTL_REQ_RECONNECT, NULL, 0, CLIENT_ANSWER_MS);
+	client_call(&c, CTL_REQ_RECONNECT, NULL, 0, CLIENT_WAIT_MS);
 	if (!client_answer(&c, NULL, 0)) {
 		int code = client_complain(&c, "reconnect");
 
@@ -230,7 +230,7 @@ cmd_enroll(struct edgectl *ctl, int argc, char **argv)
 	if (r != 0)
 		return r;
 	/* A daemon that is there greets at once; the hub's answer may take its time. */
-	client_wait_hello(&c, CLIENT_ANSWER_MS);
+	client_wait_hello(&c, CLIENT_WAIT_MS);
 	client_wait(&(struct client *){ &c }, 1, ENROLL_MS);
 	r = report(ctl, &c);
 	client_close(&c);

@@ -107,7 +107,7 @@ show_policy(struct edgectl *ctl)
 	c.ctx = &show;
 	if (show.g != NULL)
 		json_open(show.g, "keys", '[');
-	client_call(&c, CTL_REQ_POLICY, NULL, 0, CLIENT_ANSWER_MS);
+	client_call(&c, CTL_REQ_POLICY, NULL, 0, CLIENT_WAIT_MS);
 	good = client_answer(&c, &p, sizeof(p)) && ipc_str_ok(p.file, sizeof(p.file)) && ipc_str_ok(p.problem, sizeof(p.problem));
 	if (!good)
 		p = (struct ctl_policy){ 0 };
@@ -238,7 +238,7 @@ ask(struct edgectl *ctl, const uint8_t *spec, size_t len)
 	}
 	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_WORKERD);
 	client_ask_fd(&c, CTL_REQ_POLICY_TEST, spec, len, fd);
-	client_wait(&(struct client *){ &c }, 1, CLIENT_ANSWER_MS);
+	client_wait(&(struct client *){ &c }, 1, CLIENT_WAIT_MS);
 	if (client_answer(&c, &v, sizeof(v)) && ipc_str_ok(v.error, sizeof(v.error)) &&
 	    ipc_str_ok(v.program, sizeof(v.program)) && ipc_str_ok(v.work_dir, sizeof(v.work_dir)))
 		code = tell(ctl, &v);

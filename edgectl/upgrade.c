@@ -197,7 +197,7 @@ ask_connectd(struct edgectl *ctl, bool end, struct ctl_text *ret_text)
 	static struct client c;
 
 	client_open(&c, ctl->loop, ctl->rundir, IPC_ROLE_CONNECTD);
-	client_call(&c, CTL_REQ_UPGRADE, &req, sizeof(req), CLIENT_ANSWER_MS);
+	client_call(&c, CTL_REQ_UPGRADE, &req, sizeof(req), CLIENT_WAIT_MS);
 	if (!client_answer(&c, ret_text, sizeof(*ret_text)) || !ipc_str_ok(ret_text->text, sizeof(ret_text->text)))
 		*ret_text = (struct ctl_text){ .text = "" };
 	client_close(&c);

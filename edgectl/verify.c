@@ -77,7 +77,7 @@ read_output(struct verify *v, struct client *c, XXH3_state_t *state)
 	memcpy(req.handle, v->handle, sizeof(req.handle));
 	do {
 		req.from = v->offset;
-		client_call(c, CTL_REQ_LOGS, &req, sizeof(req), CLIENT_ANSWER_MS);
+		client_call(c, CTL_REQ_LOGS, &req, sizeof(req), CLIENT_WAIT_MS);
 		if (c->error == 0 && c->status == -ENOENT)
 			return true;	/* forgotten meanwhile: the list says so, too */
 		if (c->error != 0 || !c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
@@ -99,7 +99,7 @@ gather(struct verify *v, struct client *c)
 		memcpy(v->digest, canon.digest, sizeof(v->digest));
 		c->workload = on_workload;
 		c->ctx = v;
-		client_call(c, CTL_REQ_WORKLOADS, NULL, 0, CLIENT_ANSWER_MS);
+		client_call(c, CTL_REQ_WORKLOADS, NULL, 0, CLIENT_WAIT_MS);
 		ok = client_answer(c, NULL, 0);
 	}
 	XXH3_freeState(state);

@@ -139,7 +139,7 @@ cmd_workloads(struct edgectl *ctl, int argc, char **argv)
 	}
 	c->workload = on_workload;
 	c->ctx = &list;
-	client_call(c, CTL_REQ_WORKLOADS, NULL, 0, CLIENT_ANSWER_MS);
+	client_call(c, CTL_REQ_WORKLOADS, NULL, 0, CLIENT_WAIT_MS);
 	/* The document is finished in any case: what is there is right, and "complete" says whether it is all. */
 	if (list.g != NULL) {
 		json_close(list.g, ']');
@@ -225,9 +225,9 @@ cmd_logs(struct edgectl *ctl, int argc, char **argv)
 		return r;
 	tail.req.flags = tail.follow ? CTL_LOGS_WAIT : 0;
 	c = open_workerd(ctl);
-	client_wait_hello(c, CLIENT_ANSWER_MS);
+	client_wait_hello(c, CLIENT_WAIT_MS);
 	do {	/* with -f the answer comes when there is something to say, and the daemon is known to be there */
-		client_call(c, CTL_REQ_LOGS, &tail.req, sizeof(tail.req), tail.follow ? -1 : CLIENT_ANSWER_MS);
+		client_call(c, CTL_REQ_LOGS, &tail.req, sizeof(tail.req), tail.follow ? -1 : CLIENT_WAIT_MS);
 		if (c->error == 0 && c->status == -ENOENT)
 			break;
 		if (c->error != 0 || !c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
@@ -276,7 +276,7 @@ cmd_signal(struct edgectl *ctl, int argc, char **argv)
 		return usage_error("signal", "%s is not one of INT, TERM, KILL", argv[2]);
 	memcpy(req.handle, argv[1], strlen(argv[1]));
 	c = open_workerd(ctl);
-	client_call(c, CTL_REQ_SIGNAL, &req, sizeof(req), CLIENT_ANSWER_MS);
+	client_call(c, CTL_REQ_SIGNAL, &req, sizeof(req), CLIENT_WAIT_MS);
 	if (!client_answer(c, &ans, sizeof(ans)) || !ipc_str_ok(ans.error, sizeof(ans.error)))
 		return failed(c, "signal");
 	client_close(c);
@@ -298,7 +298,7 @@ drain(struct edgectl *ctl, uint32_t on, const char *what)
 	struct ctl_drain req = { .on = on }, ans;
 	struct client *c = open_workerd(ctl);
 
-	client_call(c, CTL_REQ_DRAIN, &req, sizeof(req), CLIENT_ANSWER_MS);
+	client_call(c, CTL_REQ_DRAIN, &req, sizeof(req), CLIENT_WAIT_MS);
 	if (!client_answer(c, &ans, sizeof(ans)))
 		return failed(c, what);
 	client_close(c);

@@ -211,7 +211,8 @@ static void
 adopt_damaged(struct workload *wl)
 {
 	snprintf(wl->info.error, sizeof(wl->info.error), "its record was damaged");
-	log_error("record of %s is damaged: the workload is ended", wl->info.handle);
+	if (!wl->delivered)	/* else workerd was killed before the launcher forgot it: its record may be another one's by now */
+		log_error("record of %s is damaged: the workload is ended", wl->info.handle);
 	spill_adopt(wl);
 	wl->info.produced = spool_produced(wl->spool);
 	launchchan_kill(wl);

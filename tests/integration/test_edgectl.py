@@ -369,9 +369,9 @@ def test_silence_costs_one_deadline(site, command):
     site.both(net={"greeting": b"", "answers": {}}, work={"greeting": b"", "answers": {}})
     for d in site.daemons.values():
         d._answer = lambda *a: None
-    best = min((site.ctl(*command, stdin="clet1.a.b.c\n") for _ in range(3)), key=lambda p: p.ms)
+    best = min((site.ctl(*command, stdin="clet1.a.b.c\n") for _ in range(2)), key=lambda p: p.ms)
     assert best.returncode == 4 and "does not answer" in best.stderr
-    assert best.ms - idle_ms(site) < 200 + 100 * (command[0] == "enroll")
+    assert best.ms - idle_ms(site) < 2200, "a daemon that is just being replaced is waited for, once"
 
 
 def test_closed_output(site):

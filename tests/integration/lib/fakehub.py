@@ -286,7 +286,7 @@ class FakeHub:
 
     def finish(self, run, timeout=20):
         """Waits for the terminal status and returns the run."""
-        self.wait(f"terminal status of {run.handle}", lambda: run.terminal, timeout)
+        self.wait(f"terminal status of {run.handle}", lambda: run.terminals, timeout)
         return run
 
     def delivered(self, run, timeout=10):
