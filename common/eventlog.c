@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/eventkeep.h"
 #include "common/fdutil.h"
 #include "common/monotime.h"
 #include "common/parse.h"
@@ -138,6 +139,47 @@ eventlog_open(struct eventlog *log, int dirfd)
 	open_file(log);
 }
 
+/* Both files and no more than one: the fuller of its kinds give way. */
+static int
+merge(struct eventlog *log, char *out, size_t *ret_len)
+{
+	_cleanup_free_ uint8_t *older = NULL, *newer = NULL;
+	_cleanup_free_ char *all = NULL;
+	size_t nolder = 0, nnewer = 0;
+
+	if (fd_read_file(log->dirfd, EVENTLOG_OLD, EVENTLOG_MAX + EVENTLOG_LINE, &older, &nolder) < 0)
+		nolder = 0;
+	if (fd_read_file(log->dirfd, EVENTLOG_FILE, EVENTLOG_MAX + EVENTLOG_LINE, &newer, &nnewer) < 0)
+		return -EIO;
+	all = malloc(nolder + nnewer + 1);
+	if (all == NULL)
+		return -ENOMEM;
+	if (nolder > 0)
+		memcpy(all, older, nolder);
+	memcpy(all + nolder, newer, nnewer);
+	return eventkeep(all, nolder + nnewer, out, EVENTLOG_MAX, ret_len);
+}
+
+/* The file is full. Between the two names an event may stand in both: see tell_once(). */
+static void
+turn_over(struct eventlog *log)
+{
+	_cleanup_free_ char *kept = malloc(EVENTLOG_MAX);
+	_cleanup_close_ int fd = -1;
+	size_t len = 0;
+
+	(void)unlinkat(log->dirfd, EVENTLOG_NEW, 0);
+	if (kept != NULL && merge(log, kept, &len) == 0)
+		fd = openat(log->dirfd, EVENTLOG_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0 && fd_write_all(fd, kept, len) == 0 && renameat(log->dirfd, EVENTLOG_NEW, log->dirfd, EVENTLOG_OLD) == 0) {
+		(void)unlinkat(log->dirfd, EVENTLOG_FILE, 0);
+		return;
+	}
+	/* No room for a third file: then the oldest go, whatever they are. */
+	(void)unlinkat(log->dirfd, EVENTLOG_NEW, 0);
+	renameat(log->dirfd, EVENTLOG_FILE, log->dirfd, EVENTLOG_OLD);
+}
+
 static void
 append(struct eventlog *log, const char *line, size_t len)
 {
@@ -147,7 +189,7 @@ append(struct eventlog *log, const char *line, size_t len)
 		return;
 	if (log->fd >= 0 && log->size + len > EVENTLOG_MAX) {
 		close(take_fd(&log->fd));
-		renameat(log->dirfd, EVENTLOG_FILE, log->dirfd, EVENTLOG_OLD);
+		turn_over(log);
 	}
 	if (log->fd < 0)
 		open_file(log);
@@ -256,9 +298,27 @@ eventlog_add(struct eventlog *log, const char *kind, const char *subject, const 
 	put(log, e.kind, e.subject, e.text);
 }
 
+struct teller {
+	int (*tell)(const struct ctl_event *e, void *ctx);
+	void *ctx;
+	uint64_t last;
+};
+
+static int
+tell_once(const struct ctl_event *e, void *ctx)
+{
+	struct teller *t = ctx;
+
+	if (e->seq <= t->last)
+		return 0;
+	t->last = e->seq;
+	return t->tell(e, t->ctx);
+}
+
 int
 eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
 {
+	struct teller t = { .tell = tell, .ctx = ctx };
 	int r;
 
 	if (log == NULL || log->dirfd < 0)
@@ -266,8 +326,8 @@ eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const
 	settle(log, monotime_now());
 	if (from >= log->next)
 		return 0;
-	r = each(log, EVENTLOG_OLD, from, &max, tell, ctx);
-	return r != 0 ? r : each(log, EVENTLOG_FILE, from, &max, tell, ctx);
+	r = each(log, EVENTLOG_OLD, from, &max, tell_once, &t);
+	return r != 0 ? r : each(log, EVENTLOG_FILE, t.last >= from ? t.last + 1 : from, &max, tell_once, &t);
 }
 
 void

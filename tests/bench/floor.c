@@ -7,7 +7,9 @@
  *   floor confined-spawn COUNT; floor confined-cmd COUNT WINDOW ARGV...   the same in the kernel's part of the full sandbox (confined.c)
  *   floor drain                reads standard input to its end: MB/s
  *   floor terminal ARGV...     runs it in a terminal that is raw, and reads what it shows from the first byte to the last
- *   floor echo COUNT ARGV...   the same for something that echoes: one byte typed, until it is seen, COUNT times, 20 ms apart
+ *   floor relay ARGV...        runs it in a terminal that is raw, and writes what it shows to standard output: "floor terminal floor relay ARGV" is
+ *                              two terminals, one behind the other, with as little between them as can be
+ *   floor echo COUNT ARGV...   the same as terminal for something that echoes: one byte typed, until it is seen, COUNT times, 20 ms apart
  * One figure a line on standard output: name, tab, value.
  */
 #include <arpa/inet.h>
@@ -295,6 +297,25 @@ terminal(char **argv)
 	ended(pid);
 }
 
+/* One way: nothing is typed. */
+static void
+relay(char **argv)
+{
+	static char buf[1 << 16];
+	ssize_t n, done;
+	pid_t pid;
+	int fd = in_terminal(argv, &pid);
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0) {
+		for (ssize_t at = 0; at < n; at += done) {
+			done = write(STDOUT_FILENO, buf + at, (size_t)(n - at));
+			if (done <= 0)
+				die("write");
+		}
+	}
+	ended(pid);
+}
+
 static void
 echoes(size_t count, char **argv)
 {
@@ -339,13 +360,15 @@ main(int argc, char **argv)
 		runs(number(argv[2]), number(argv[3]), argv + 4);
 	else if (strcmp(what, "terminal") == 0 && argc > 2)
 		terminal(argv + 2);
+	else if (strcmp(what, "relay") == 0 && argc > 2)
+		relay(argv + 2);
 	else if (strcmp(what, "echo") == 0 && argc > 3)
 		echoes(number(argv[2]), argv + 3);
 	else if (strcmp(what, "drain") == 0)
 		drain();
 	else {
-		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain | terminal ARGV... |\n"
-		    "    echo N ARGV...\n");
+		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain |\n"
+		    "    terminal ARGV... | relay ARGV... | echo N ARGV...\n");
 		return 2;
 	}
 	return 0;

@@ -159,6 +159,82 @@ repetitions_are_counted(void **state)
 	monotime_set_source(NULL, NULL);
 }
 
+struct kept {
+	unsigned files, attaches, others;
+	uint64_t last_file, last_attach;
+};
+
+static int
+count_kinds(const struct ctl_event *e, void *ctx)
+{
+	struct kept *k = ctx;
+
+	if (strcmp(e->kind, "file-get") == 0) {
+		assert_true(k->files++ == 0 || e->seq == k->last_file + 2);	/* the newest of it, none left out between two */
+		k->last_file = e->seq;
+	} else if (strcmp(e->kind, "attach") == 0) {
+		k->attaches++;
+		k->last_attach = e->seq;
+	} else {
+		k->others++;
+	}
+	return 0;
+}
+
+/* A hub that opens thousands of different files, or runs different commands, pushes out what was written of these, and nothing else. */
+static void
+a_flood_pushes_out_itself(void **state)
+{
+	static const char *const rare[] = { "start", "connected", "disconnected", "link", "policy", "upgrade", "refused" };
+	struct kept k = { .files = 0 };
+	struct eventlog log;
+	struct stat st;
+
+	eventlog_open(&log, dirfd);
+	for (unsigned i = 0; i < 10 * COUNT(rare); i++)
+		eventlog_add(&log, rare[i % COUNT(rare)], "s", "number %u, and a text as long as such texts are", i);
+	for (unsigned i = 0; i < 20000; i++) {
+		eventlog_add(&log, "file-get", "handle", "uid 0 at the hub: a/file/of/a/name/%u", i);
+		eventlog_add(&log, "attach", "handle", "uid 0 at the hub: command %u", i);
+	}
+	assert_int_equal(eventlog_read(&log, 1, SIZE_MAX, count_kinds, &k), 0);
+	assert_int_equal(k.others, 10 * COUNT(rare));
+	assert_true(k.files > 150 && k.attaches > 150);
+	assert_int_equal(k.last_attach, log.next - 1);
+	assert_int_equal(fstatat(dirfd, EVENTLOG_OLD, &st, 0), 0);
+	assert_true(st.st_size <= EVENTLOG_MAX);
+	assert_int_equal(fstatat(dirfd, EVENTLOG_NEW, &st, 0), -1);
+	eventlog_close(&log);
+}
+
+/* Ended between the two names: what stands in both files is told once. And with no room for the third file the newest stay all the same. */
+static void
+turning_over_can_fail(void **state)
+{
+	struct eventlog log;
+	struct seen s;
+
+	eventlog_open(&log, dirfd);
+	for (unsigned i = 0; i < 100; i++)
+		eventlog_add(&log, "start", "", "number %u", i);
+	eventlog_close(&log);
+	assert_int_equal(linkat(dirfd, EVENTLOG_FILE, dirfd, EVENTLOG_OLD, 0), 0);
+	eventlog_open(&log, dirfd);
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_int_equal(s.n, 100);
+	assert_int_equal(s.last, 100);
+	assert_int_equal(unlinkat(dirfd, EVENTLOG_OLD, 0), 0);
+	assert_int_equal(mkdirat(dirfd, EVENTLOG_NEW, 0700), 0);
+	for (unsigned i = 0; i < 5000; i++)
+		eventlog_add(&log, "start", "", "number %u", i);
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_int_equal(s.last, 5100);
+	assert_int_equal(s.last - s.first + 1, s.n);
+	assert_true(s.n > 300);
+	assert_int_equal(unlinkat(dirfd, EVENTLOG_NEW, AT_REMOVEDIR), 0);
+	eventlog_close(&log);
+}
+
 static void
 a_cut_line_costs_itself(void **state)
 {
@@ -242,7 +318,8 @@ nothing_open_is_no_error(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(repetitions_are_counted), TEST(a_cut_line_costs_itself),
+	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(repetitions_are_counted), TEST(a_flood_pushes_out_itself),
+		TEST(turning_over_can_fail), TEST(a_cut_line_costs_itself),
 		TEST(hostile_text_stays_one_line), TEST(lines), TEST(nothing_open_is_no_error) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

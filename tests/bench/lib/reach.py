@@ -100,6 +100,14 @@ class Direct:
         pass
 
 
+class Twice(Direct):
+    """Two terminals, one behind the other, as ours and ssh have them."""
+    name = "twice"
+
+    def terminal(self, script):
+        return [self.out / "bin/floor", "relay", "sh", "-c", script]
+
+
 @contextlib.contextmanager
 def subjects_of(out, cert, build, say):
     """All of them, and the port of a service of the device's."""
@@ -107,7 +115,7 @@ def subjects_of(out, cert, build, say):
     try:
         port = int(web.stdout.readline().split()[1])
         made.append(Ours(out, build, POLICY.format(port)))
-        made.append(Direct(out))
+        made += [Direct(out), Twice(out)]
         try:
             made.append(Ssh(out, cert))
         except BenchError as e:
@@ -126,11 +134,12 @@ def _row(results, goal, what, measure, other, metric, gate, stretch, more):
 
 
 def terminal(subjects, port, quick, turns, quiet_s, results, say):
-    """P16. The same generator in the same raw terminal; ours and ssh with a second one on the operator's side."""
+    """P16. The same generator in the same raw terminal; ours, ssh and "twice" with a second one on the operator's side."""
     floor, gen = subjects[0].out / "bin/floor", subjects[0].out / "bin/gen"
     script = f"stty raw; exec {gen} stream {(8 if quick else 64) << 20}"
     interleaved(subjects, "terminal", turns, quiet_s, "P16", results, say, lambda s: figures(run(floor, "terminal", *s.terminal(script))))
     return [_row(results, "P16", "terminal MB/s", "terminal", "direct", "MBps", 0.6, 0.8, True),
+            _row(results, "P16", "terminal MB/s", "terminal", "twice", "MBps", 0.6, 0.8, True),
             _row(results, "P16", "terminal MB/s", "terminal", "ssh", "MBps", 1.0, None, True)]
 
 
@@ -138,6 +147,7 @@ def services(subjects, port, quick, turns, quiet_s, results, say):
     """R1. One small request after the other, eight clients together, one large answer."""
     web, sizes = subjects[0].out / "bin/web", (400, 8, 32) if quick else (4000, 8, 256)
     ports = {s.name: s.service(port) for s in subjects}
+    subjects = [s for s in subjects if s.name != "twice"]
     interleaved(subjects, "service", turns, quiet_s, "R1", results, say, lambda s: figures(run(web, "client", ports[s.name], *sizes)))
     return [_row(results, "R1", f"service, {what}", "service", other, metric, 1.0, None, more) for other in ("direct", "ssh")
             for what, metric, more in (("requests/s", "requests_per_s", True), ("MB/s", "MBps", True), ("request us", "rtt_us", False))]
@@ -160,7 +170,7 @@ def files(subjects, port, quick, turns, quiet_s, results, say):
             for _ in range(mib):
                 f.write(os.urandom(1 << 20))
         want = _digest(source)
-        interleaved([s for s in subjects if s.name != "direct"], "file", turns, quiet_s, "R2", results, say, work)
+        interleaved([s for s in subjects if s.name in ("edgeward", "ssh")], "file", turns, quiet_s, "R2", results, say, work)
     finally:
         source.unlink(missing_ok=True)
         back.unlink(missing_ok=True)
