@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,9 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
-#include "connectd/session.h"
+#include "connectd/streams.h"
 #include "proto/hub/base64.h"
+#include "proto/ipc/file.h"
 #include "proto/ipc/job.h"
 
 #define FILE_NAME	"branch.incoming"	/* for as long as it takes to open it twice */
@@ -23,6 +25,12 @@ struct branch {
 	int write, read;
 	uint64_t have, total;
 	monotime_t begun;
+	/* as a stream; md NULL = in chunks */
+	struct session *s;
+	struct mux_chan chan;
+	EVP_MD_CTX *md;
+	uint8_t sha256[32];
+	bool whole;		/* the digest is that of what came */
 };
 
 static struct branch **
@@ -42,6 +50,8 @@ drop(struct session *s, struct branch **p)
 
 	*p = b->next;
 	s->nbranches--;
+	mux_reset(&b->chan, STREAM_RESET_GONE, "this branch is not waited for any more");
+	EVP_MD_CTX_free(b->md);
 	cleanup_close(&b->write);
 	cleanup_close(&b->read);
 	free(b);
@@ -94,6 +104,7 @@ begin(struct session *s, const char *handle, uint64_t total)
 		return NULL;
 	}
 	b->write = b->read = -1;
+	b->s = s;
 	snprintf(b->handle, sizeof(b->handle), "%s", handle);
 	b->total = total;
 	b->begun = monotime_now();
@@ -147,6 +158,8 @@ branch_chunk(struct session *s, const struct cloop_frame *f)
 		why = "a malformed chunk";
 	else if ((b = offset == 0 ? begin(s, f->handle, (uint64_t)total) : *find(s, f->handle)) == NULL)
 		why = offset == 0 ? NULL : "a chunk before the first";
+	else if (b->md != NULL)
+		why = "a chunk of what comes as a stream";
 	else
 		why = take(b, (uint64_t)offset, (uint64_t)total, data, len);
 	if (why == NULL)
@@ -154,6 +167,116 @@ branch_chunk(struct session *s, const struct cloop_frame *f)
 	log_warn("the branch shipped for %s is dropped: %s", f->handle, why);
 	if (*find(s, f->handle) != NULL)
 		drop(s, find(s, f->handle));
+}
+
+/* ---- as a stream ---- */
+
+/* The channel is not in the mux any more. */
+static void
+stream_drop(struct branch *b, const char *why)
+{
+	log_warn("the branch shipped for %s is dropped: %s", b->handle, why);
+	drop(b->s, find(b->s, b->handle));
+}
+
+static void
+refuse(struct branch *b, const char *why)
+{
+	mux_reset(&b->chan, STREAM_RESET_REFUSED, why);
+	stream_drop(b, why);
+}
+
+static ssize_t
+stream_take(struct mux_chan *c, const uint8_t *data, size_t len)
+{
+	struct branch *b = c->ctx;
+	int r;
+
+	if (len > b->total - b->have) {
+		refuse(b, "more bytes than were announced");
+		return 0;
+	}
+	r = fd_write_all(b->write, data, len);
+	if (r < 0)
+		return r;
+	b->have += len;
+	return EVP_DigestUpdate(b->md, data, len) == 1 ? (ssize_t)len : -ENOMEM;
+}
+
+static void
+stream_ended(struct mux_chan *c, const uint8_t *xxh3)
+{
+	struct branch *b = c->ctx;
+	uint8_t sha[EVP_MAX_MD_SIZE];
+	unsigned n = 0;
+
+	if (b->have != b->total) {
+		refuse(b, "fewer bytes came than were announced");
+		return;
+	}
+	b->whole = EVP_DigestFinal_ex(b->md, sha, &n) == 1 && n == sizeof(b->sha256) && memcmp(sha, b->sha256, n) == 0;
+	if (b->whole)
+		mux_end(c, NULL);
+	else
+		refuse(b, "what came has another SHA-256 than was announced");
+}
+
+static void
+stream_closed(struct mux_chan *c, unsigned code, const char *reason)
+{
+	struct branch *b = c->ctx;
+
+	if (!b->whole)
+		stream_drop(b, reason);
+}
+
+static const struct mux_kind kind = { .class = MUX_FILE, .take = stream_take, .ended = stream_ended, .closed = stream_closed };
+
+/* NULL, or what is wrong; *ret_code says which of the errors that is. */
+static const char *
+stream_begin(struct session *s, const struct json *p, uint32_t channel, const char **ret_code)
+{
+	char handle[HANDLE_SIZE];
+	uint8_t sha256[32];
+	struct branch *b;
+	int64_t size;
+
+	*ret_code = "protocol";
+	if (!json_copy_str(p, "handle", handle, sizeof(handle)) || !handle_ok(handle))
+		return "handle is missing or malformed";
+	if (!json_get_int(p, "size", 1, INT64_MAX, &size) || !file_sha_parse(json_get_str(p, "sha256"), sha256))
+		return "size or sha256 is missing or not one";
+	*ret_code = "too_big";
+	if (size > JOB_BUNDLE_MAX)
+		return "a branch of more than 128 MiB is not taken";
+	*ret_code = "busy";
+	b = begin(s, handle, (uint64_t)size);
+	if (b == NULL)
+		return "no room for another branch here";
+	memcpy(b->sha256, sha256, sizeof(b->sha256));
+	b->md = EVP_MD_CTX_new();
+	if (b->md != NULL && EVP_DigestInit_ex(b->md, EVP_sha256(), NULL) == 1 &&
+	    mux_open(&s->mux, &b->chan, channel, &kind, b, 0, 0, 0, 0) == 0)
+		return NULL;
+	drop(s, find(s, handle));
+	return "no room for another stream here";
+}
+
+void
+branch_stream(struct session *s, const struct cloop_frame *f, uint32_t channel)
+{
+	const char *code, *why;
+	struct json_w w;
+
+	expire(s);
+	why = stream_begin(s, f->payload, channel, &code);
+	if (why != NULL) {
+		session_send_error(s, f->id, code, why);
+		return;
+	}
+	streams_begin_opened(s, &w, f, channel);
+	json_w_int(&w, "offset", 0);
+	session_send(s, &w);
 }
 
 int
@@ -166,7 +289,7 @@ branch_claim(struct session *s, const char *handle)
 	p = find(s, handle);
 	if (*p == NULL)
 		return -1;
-	if ((*p)->have == (*p)->total)
+	if ((*p)->have == (*p)->total && ((*p)->md == NULL || (*p)->whole))
 		fd = take_fd(&(*p)->read);
 	drop(s, p);
 	return fd;

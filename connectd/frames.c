@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "connectd/attach.h"
+#include "connectd/bundlesend.h"
 #include "connectd/devframes.h"
 #include "connectd/session.h"
 #include "connectd/streams.h"
@@ -73,6 +74,8 @@ on_error(struct session *s, const struct cloop_frame *f)
 			session_end(s, SESSION_FAILED, 1000, "refused-hello", "the hub refused the hello: %s: %s", c, m);
 		return;
 	}
+	if (bundlesend_refused(s, f))
+		return;
 	/* The hub has lost this one: no byte of it is wanted any more. */
 	if (e != NULL && strcmp(code, "unknown_handle") == 0) {
 		if (!e->log.discard)
@@ -81,6 +84,14 @@ on_error(struct session *s, const struct cloop_frame *f)
 		return;
 	}
 	log_warn("the hub reports an error: %s: %s", c, m);
+}
+
+/* The only streams we open are bundles. */
+static void
+on_stream_opened(struct session *s, const struct cloop_frame *f)
+{
+	if (!bundlesend_opened(s, f))
+		log_debug("the hub answers a stream that nobody waits for");
 }
 
 static const struct frame_rule rules[] = {
@@ -98,6 +109,7 @@ static const struct frame_rule rules[] = {
 	{ "inventory_req", IN_UP, invframe_request },
 	{ "upgrade", IN_UP | NEEDS_PAYLOAD, upframes_request },
 	{ "stream_open", IN_UP | NEEDS_PAYLOAD, streams_open },
+	{ "stream_opened", IN_UP | NEEDS_PAYLOAD, on_stream_opened },
 	{ "status_req", IN_UP | NEEDS_HANDLE, requests_status },
 	{ "install_harness", IN_UP | NEEDS_PAYLOAD, harness_install },
 	{ "revoke", IN_UP | NEEDS_PAYLOAD, leases_revoke },

@@ -106,13 +106,21 @@ subscribe(struct logsend *ls, struct mirror_entry *e)
 	pass_ack(ls, e);
 }
 
+uint32_t
+logsend_new_channel(struct logsend *ls)
+{
+	uint32_t channel = ls->next_channel;
+
+	if (channel != 0)
+		ls->next_channel += 2;	/* to 0 behind the last */
+	return channel;
+}
+
 void
 logsend_assign(struct logsend *ls, struct mirror_entry *e)
 {
-	if (!ls->edgeward1 || ls->next_channel == 0)
-		return;
-	mirror_set_channel(ls->mirror, e, ls->next_channel);
-	ls->next_channel += 2;
+	if (ls->edgeward1 && ls->next_channel != 0)
+		mirror_set_channel(ls->mirror, e, logsend_new_channel(ls));
 }
 
 void

@@ -58,6 +58,9 @@ void logsend_init(struct logsend *ls, struct hubconn *conn, struct workchan *wor
     uint64_t retain, const struct logsend_ops *ops, void *ctx);
 void logsend_done(struct logsend *ls);
 
+/* A channel of this session that no log and no stream has had; 0 = none is left. */
+uint32_t logsend_new_channel(struct logsend *ls);
+
 /* Gives the workload a channel of this session (edgeward.1; nothing on cloop), without telling the hub. */
 void logsend_assign(struct logsend *ls, struct mirror_entry *e);
 

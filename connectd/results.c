@@ -10,6 +10,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "connectd/bundlesend.h"
 #include "connectd/session.h"
 #include "proto/hub/base64.h"
 #include "proto/ipc/job.h"
@@ -26,6 +27,7 @@ struct result {
 	bool project_sent, sent;
 	uint64_t offset;
 	EVP_MD_CTX *sha;
+	struct bundlesend stream;
 };
 
 int
@@ -41,6 +43,11 @@ results_take(struct mirror_entry *e, const struct work_result *r, int fd)
 	res->fd = fd;
 	/* What has been sent of it in this session was the same: it lies on the same disk. */
 	if (e->result != NULL && e->result->r.bundle_bytes == r->bundle_bytes) {
+		if (e->result->stream.s != NULL) {
+			cleanup_close(&fd);	/* on its way: it goes on, from the descriptor it has */
+			free(res);
+			return 0;
+		}
 		res->project_sent = e->result->project_sent;
 		res->sent = e->result->sent;
 	}
@@ -58,6 +65,21 @@ results_begin(struct result *r)
 	r->offset = 0;
 	EVP_MD_CTX_free(r->sha);
 	r->sha = NULL;
+	bundlesend_stop(&r->stream);
+}
+
+void
+results_done(struct session *s)
+{
+	for (struct mirror_entry *e = s->p.mirror->head; e != NULL; e = e->next)
+		if (e->result != NULL)
+			bundlesend_stop(&e->result->stream);
+}
+
+struct bundlesend *
+results_stream(struct result *r)
+{
+	return r != NULL ? &r->stream : NULL;
 }
 
 void
@@ -89,10 +111,10 @@ send_project(struct session *s, const struct mirror_entry *e)
 
 /* What cannot be read is not there: the write-back has failed, and that is what is told. */
 static void
-give_up(struct result *res, const char *why)
+give_up(struct result *res, const char *what, const char *why)
 {
 	res->r.bundle_bytes = 0;
-	snprintf(res->r.error, sizeof(res->r.error), "the bundle cannot be read: %s", why);
+	snprintf(res->r.error, sizeof(res->r.error), "%.50s: %.150s", what, why);
 }
 
 /* 1 = sent, 0 = no room. */
@@ -112,6 +134,20 @@ send_chunk(struct session *s, const struct mirror_entry *e, const uint8_t *data,
 	return 1;
 }
 
+/* True when the hub has all of it, or never will. */
+static bool
+stream_bundle(struct session *s, struct mirror_entry *e)
+{
+	struct result *res = e->result;
+	enum bundle_stage stage = bundlesend_go(&res->stream, s, e, res->fd, res->r.bundle_bytes);
+
+	if (stage == BUNDLE_FAILED) {
+		log_warn("bundle of %s: %s", e->w.handle, res->stream.why);
+		give_up(res, "the bundle did not reach the hub", res->stream.why);
+	}
+	return stage == BUNDLE_SENT || stage == BUNDLE_FAILED;
+}
+
 /* True when all of the bundle is on its way. */
 static bool
 send_bundle(struct session *s, const struct mirror_entry *e)
@@ -120,14 +156,14 @@ send_bundle(struct session *s, const struct mirror_entry *e)
 	struct result *res = e->result;
 
 	if (res->sha == NULL && ((res->sha = EVP_MD_CTX_new()) == NULL || EVP_DigestInit_ex(res->sha, EVP_sha256(), NULL) != 1))
-		give_up(res, "no memory for its digest");
+		give_up(res, "the bundle cannot be read", "no memory for its digest");
 	while (res->offset < res->r.bundle_bytes) {
 		uint64_t left = res->r.bundle_bytes - res->offset;
 		size_t len = left < CHUNK ? (size_t)left : CHUNK;
 		ssize_t n = pread(res->fd, data, len, (off_t)res->offset);
 
 		if (n != (ssize_t)len) {
-			give_up(res, n < 0 ? strerror(errno) : "it is shorter than it was");
+			give_up(res, "the bundle cannot be read", n < 0 ? strerror(errno) : "it is shorter than it was");
 			break;
 		}
 		if (send_chunk(s, e, data, len) == 0)
@@ -145,6 +181,10 @@ put_digest(struct json_w *w, struct result *res)
 	char text[2 * EVP_MAX_MD_SIZE + 1];
 	unsigned len = 0;
 
+	if (res->sha == NULL) {
+		json_w_str(w, "bundle_sha256", res->stream.sha256);
+		return;
+	}
 	if (EVP_DigestFinal_ex(res->sha, digest, &len) != 1)
 		len = 0;
 	for (unsigned i = 0; i < len; i++)
@@ -203,7 +243,7 @@ results_send(struct session *s, struct mirror_entry *e)
 	if (!res->project_sent)
 		send_project(s, e);
 	if ((res->r.flags & WORK_RESULT_BACK) != 0 && (s->version >= V_RESULT || s->p.edgeward1)) {
-		if (res->r.bundle_bytes > 0 && !send_bundle(s, e))
+		if (res->r.bundle_bytes > 0 && !(s->p.edgeward1 && !s->bundle_chunks ? stream_bundle(s, e) : send_bundle(s, e)))
 			return false;
 		send_result(s, e);
 	}

@@ -61,6 +61,7 @@ session_free(struct session *s)
 	forward_done(s);
 	attach_done(s);
 	filestream_done(s);
+	results_done(s);
 	streams_done(s);
 	logsend_done(&s->logs);
 	workchan_listen(s->p.work, NULL, NULL);

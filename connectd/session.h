@@ -112,6 +112,7 @@ struct session {
 	struct invframe inventory;
 	struct branch *branches;	/* branch.c */
 	unsigned nbranches;
+	bool bundle_chunks;		/* this hub takes results as chunks alone: bundlesend.c */
 	struct request *requests;
 	unsigned nrequests;
 	size_t specs;			/* bytes of starts that are kept */

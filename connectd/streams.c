@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "connectd/attach.h"
+#include "connectd/branch.h"
 #include "connectd/counts.h"
 #include "connectd/svcstream.h"
 #include "connectd/filestream.h"
@@ -26,6 +27,7 @@ open_http(struct session *s, const struct cloop_frame *f, uint32_t channel)
 
 static const struct stream_row rows[] = {
 	{ "attach", attach_stream },
+	{ "bundle", branch_stream },
 	{ "file", filestream_open },
 	{ "release", upframes_release },
 	{ "http", open_http },

@@ -37,7 +37,7 @@ enum admin_type {
 	ADMIN_REQ_RUNS = 0x0608,	/* struct admin_runs_req */
 	ADMIN_ANS_RUNS = 0x0609,
 	ADMIN_EV_RUN = 0x060a,		/* struct admin_run */
-	ADMIN_REQ_RUN = 0x060c,		/* wire: struct admin_start; or empty + 1 sealed memfd with the same bytes */
+	ADMIN_REQ_RUN = 0x060c,		/* wire: struct admin_start; or empty + 1 sealed memfd with the same bytes, and behind it the bundle of a bundle workspace */
 	ADMIN_ANS_RUN = 0x060d,		/* struct admin_text: handle */
 	ADMIN_REQ_FOLLOW = 0x0610,	/* struct admin_follow */
 	ADMIN_ANS_FOLLOW = 0x0611,	/* struct admin_run */

@@ -102,13 +102,16 @@ int
 follow_ask(struct follow *f, int *ret_code)
 {
 	_cleanup_close_ int fd = -1;
+	int fds[2];
 	int r;
 
-	if (f->spec_len > ADMIN_LOG_MAX) {
+	if (f->spec_len > ADMIN_LOG_MAX || f->bundle_given) {
 		fd = fd_sealed_memfd("edgehub-run", f->spec, f->spec_len);
 		if (fd < 0)
 			return fd;
-		r = cli_call(f->cli, ADMIN_REQ_RUN, NULL, 0, &fd, 1);
+		fds[0] = fd;
+		fds[1] = f->bundle;
+		r = cli_call(f->cli, ADMIN_REQ_RUN, NULL, 0, fds, f->bundle_given ? 2 : 1);
 	} else {
 		r = cli_call(f->cli, ADMIN_REQ_RUN, f->spec, f->spec_len, NULL, 0);
 	}

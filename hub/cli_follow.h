@@ -18,6 +18,8 @@ struct follow {
 	/* run only */
 	uint8_t *spec;
 	size_t spec_len;
+	int bundle;		/* shipped with it, when it has one: bundle_given */
+	bool bundle_given;
 	bool asked;		/* the hub has confirmed the run */
 	bool forward;		/* signals go to the run */
 	unsigned signals;

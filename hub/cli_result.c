@@ -32,6 +32,7 @@ workspace_option(struct workspace_options *o, int opt, const char *arg)
 	case WORKSPACE_BACK: o->back = arg; return true;
 	case WORKSPACE_BRANCH: o->branch = arg; return true;
 	case WORKSPACE_MESSAGE: o->message = arg; return true;
+	case WORKSPACE_BUNDLE: o->bundle = arg; return true;
 	default: return false;
 	}
 }
@@ -54,8 +55,21 @@ read_token(const char *path, char token[TOKEN_MAX])
 	return len > 0 ? 0 : -ENODATA;
 }
 
+static int
+take_bundle(struct workspace_options *o, struct work_job *job)
+{
+	int r = cli_bundle_open(o->bundle, &o->ship);
+
+	job->workspace = JOB_WORKSPACE_BUNDLE;
+	job->branch = str(o->ship.branch);
+	job->head = str(o->ship.head);
+	job->sha256 = str(o->ship.sha256);
+	job->bundle_bytes = o->ship.size;
+	return r;
+}
+
 int
-workspace_encode(const struct workspace_options *o, const struct container_options *container, const char *handle, uint8_t *buf, size_t size, size_t *ret_len)
+workspace_encode(struct workspace_options *o, const struct container_options *container, const char *handle, uint8_t *buf, size_t size, size_t *ret_len)
 {
 	static char token[TOKEN_MAX], branch[128];
 	struct work_job job = { .workspace = o->git != NULL ? JOB_WORKSPACE_GIT : JOB_WORKSPACE_NONE, .repo = str(o->git), .ref = str(o->ref),
@@ -64,10 +78,15 @@ workspace_encode(const struct workspace_options *o, const struct container_optio
 	int r;
 
 	*ret_len = 0;
-	if (o->git == NULL && (o->ref != NULL || o->back != NULL || o->token_file != NULL))
+	o->ship.fd = -1;
+	if (o->git == NULL && (o->ref != NULL || (o->back != NULL && o->bundle == NULL) || o->token_file != NULL))
 		return cli_fail(RUN_EXIT_NOT_STARTED, "--ref, --git-token-file and --write-back need --git URL");
+	if (o->bundle != NULL && (o->git != NULL || o->branch != NULL))
+		return cli_fail(RUN_EXIT_NOT_STARTED, "--bundle goes without --git and --branch: what it holds is the branch");
+	if (o->bundle != NULL && (r = take_bundle(o, &job)) != 0)
+		return r;
 	r = container_into(container, &job);
-	if (r != 0 || (o->git == NULL && !job.container))
+	if (r != 0 || (o->git == NULL && o->bundle == NULL && !job.container))
 		return r;
 	if (o->token_file != NULL && (r = read_token(o->token_file, token)) < 0)
 		return cli_fail(RUN_EXIT_NOT_STARTED, "%s: %s", o->token_file, strerror(-r));
@@ -77,14 +96,15 @@ workspace_encode(const struct workspace_options *o, const struct container_optio
 		if (job.back == JOB_BACK_NONE)
 			return cli_fail(RUN_EXIT_NOT_STARTED, "--write-back: branch or bundle");
 		snprintf(branch, sizeof(branch), "%s%.100s", o->branch != NULL ? "" : JOB_BRANCH_PREFIX "run-", o->branch != NULL ? o->branch : handle);
-		job.branch = str(branch);
+		if (o->bundle == NULL)
+			job.branch = str(branch);
 		job.max_bundle = JOB_BUNDLE_MAX;
 	}
 	why = job_problem(&job);
 	r = why == NULL ? job_encode(&job, buf, size, ret_len) : 0;
 	explicit_bzero(token, sizeof(token));
 	if (why != NULL || r < 0)
-		return cli_fail(RUN_EXIT_NOT_STARTED, "%s: %s", o->git != NULL ? "--git" : "--image", why != NULL ? why : "the workspace is too long");
+		return cli_fail(RUN_EXIT_NOT_STARTED, "%s: %s", o->git != NULL ? "--git" : o->bundle != NULL ? "--bundle" : "--image", why != NULL ? why : "the workspace is too long");
 	return 0;
 }
 

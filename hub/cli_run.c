@@ -254,8 +254,11 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	else if (admin_start_more(f.spec, ADMIN_SPEC_MAX, &f.spec_len, o.secrets.items, o.secrets.len, o.devices, o.net.network,
 	    &o.net.fw) < 0)
 		r = cli_fail(RUN_EXIT_NOT_STARTED, "the command line, environment, secrets and devices are too long");
-	else
+	else {
+		f.bundle_given = o.workspace.ship.fd >= 0;
+		f.bundle = o.workspace.ship.fd;
 		r = run_it(cli, &f, &o);
+	}
 	explicit_bzero(job, sizeof(job));
 	if (f.spec != NULL)
 		explicit_bzero(f.spec, ADMIN_SPEC_MAX);

@@ -44,7 +44,7 @@ static const struct ipc_rule rules[] = {
 	    client_token_revoke },
 	{ ADMIN_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, client_devices },
 	{ ADMIN_REQ_RUNS, IPC_ST_OPEN, 0, 0, sizeof(struct admin_runs_req), sizeof(struct admin_runs_req), client_runs },
-	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 1, 0, ADMIN_LOG_MAX, client_run },
+	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 2, 0, ADMIN_LOG_MAX, client_run },
 	{ ADMIN_REQ_FOLLOW, IPC_ST_OPEN, 0, 0, sizeof(struct admin_follow), sizeof(struct admin_follow), client_follow },
 	{ ADMIN_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, sizeof(struct admin_signal), sizeof(struct admin_signal), client_signal },
 	{ ADMIN_REQ_RESULT, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_result },

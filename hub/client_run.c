@@ -1,15 +1,19 @@
 /* Starting, following and signalling runs. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
+#include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
 #include "hub/client.h"
 #include "hub/egress.h"
 #include "hub/secret.h"
+#include "hub/ship.h"
 #include "proto/hub/limits.h"
 #include "proto/ipc/job.h"
 
@@ -65,6 +69,14 @@ put_workspace(struct json_w *w, const struct work_job *job)
 		json_w_str(w, "kind", "git");
 		put_some(w, "repo", &job->repo);
 		put_some(w, "ref", &job->ref);
+	} else if (job->workspace == JOB_WORKSPACE_BUNDLE) {
+		json_w_str(w, "kind", "bundle");
+		json_w_obj(w, "branch_bundle");
+		put_some(w, "branch", &job->branch);
+		put_some(w, "head", &job->head);
+		put_some(w, "sha256", &job->sha256);
+		json_w_int(w, "bytes", (int64_t)job->bundle_bytes);
+		json_w_end_obj(w);
 	}
 	json_w_end_obj(w);
 	json_w_obj(w, "write_back");
@@ -179,8 +191,32 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	return json_w_done(&w, ret_len);
 }
 
+/* NULL, or why there is nothing to ship. *fd is taken when there is. */
+static const char *
+take_bundle(struct session *s, const struct admin_start *start, int *fd)
+{
+	struct work_job job = { 0 };
+	struct stat st;
+	int r;
+
+	if (start->job_len > 0)
+		(void)job_decode(&job, start->job, start->job_len);	/* build_spec() has seen that it is one */
+	if (job.workspace != JOB_WORKSPACE_BUNDLE)
+		return NULL;
+	if (*fd < 0 || fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode) || (fcntl(*fd, F_GETFL) & O_ACCMODE) == O_WRONLY ||
+	    (uint64_t)st.st_size != job.bundle_bytes || job.sha256.len != 64 || st.st_size == 0)
+		return "the bundle is not the file that was looked at";
+	if (!s->edgeward)
+		return "this device speaks no edgeward.1: no branch can be shipped to it";
+	r = ship_new(s->hub, start->handle, *fd, job.bundle_bytes, job.sha256.s);
+	if (r < 0)
+		return r == -ENOSPC ? "as many branches as this hub ships are under way" : strerror(-r);
+	*fd = -1;
+	return NULL;
+}
+
 static int
-start_run(struct client *client, const struct ipc_hdr *req, const struct admin_start *start)
+start_run(struct client *client, const struct ipc_hdr *req, const struct admin_start *start, int *bundle)
 {
 	struct hub *hub = client->hub;
 	struct run_info info = { .state = RUN_PENDING, .created = monotime_wall_ns(), .timeout_ms = start->limits.timeout_ms,
@@ -188,6 +224,7 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	struct store_device d;
 	struct session *s;
 	struct run *run;
+	const char *why;
 	size_t len;
 	char *spec;
 	int r = store_device_find(hub->store, start->device, &d);
@@ -212,9 +249,16 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	snprintf(info.device, sizeof(info.device), "%s", d.id);
 	text_clean(info.work_dir, sizeof(info.work_dir), start->work_dir);
 	describe(*start, info.command, sizeof(info.command));
+	why = take_bundle(s, start, bundle);
+	if (why != NULL) {
+		free(spec);
+		return client_say(client, req, -EINVAL, "%s", why);
+	}
 	r = run_new(hub, &info, spec, len, &run);
 	if (r == 0)
-		r = session_start_run(s, info.handle, spec, len);
+		r = ship_start(s, info.handle, spec, len);
+	else
+		ship_drop(hub, info.handle);
 	free(spec);
 	if (r < 0)
 		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
@@ -226,6 +270,7 @@ int
 client_run(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct client *client = ctx;
+	_cleanup_close_ int bundle = -1;
 	struct admin_start start;
 	const char *why;
 	size_t len = 0;
@@ -235,8 +280,9 @@ client_run(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (msg->nfds == 0) {
 		if (admin_start_decode(&start, msg->data, msg->hdr.len, &why) < 0)
 			return client_say(client, &msg->hdr, -EINVAL, "%s", why);
-		return start_run(client, &msg->hdr, &start);
+		return start_run(client, &msg->hdr, &start, &bundle);
 	}
+	bundle = msg->nfds > 1 ? ipc_take_fd(msg, 1) : -1;
 	if (msg->hdr.len != 0 || fd_is_sealed_memfd(msg->fds[0], ADMIN_SPEC_MAX, &len) <= 0 || len == 0)
 		return client_say(client, &msg->hdr, -E2BIG, "the command line and environment are too long");
 	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, msg->fds[0], 0);
@@ -245,7 +291,7 @@ client_run(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (admin_start_decode(&start, map, len, &why) < 0)
 		r = client_say(client, &msg->hdr, -EINVAL, "%s", why);
 	else
-		r = start_run(client, &msg->hdr, &start);
+		r = start_run(client, &msg->hdr, &start, &bundle);
 	munmap(map, len);
 	return r;
 }

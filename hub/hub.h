@@ -37,6 +37,7 @@ struct hub_counters {
 
 struct hub_pipe;
 struct hub_file;
+struct ship;
 
 struct hub {
 	struct hub_pipe *pipes;		/* pipe.c */
@@ -45,6 +46,8 @@ struct hub {
 	unsigned nattaches;
 	struct hub_file *files;		/* file.c */
 	unsigned nfiles;
+	unsigned nbundles;		/* bundle.c */
+	struct ship *ships;		/* ship.c */
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

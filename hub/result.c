@@ -17,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "hub/bundle.h"
 #include "proto/hub/base64.h"
 #include "proto/ipc/job.h"
 
@@ -34,6 +35,7 @@ result_drop(struct hub *hub, const char *handle)
 {
 	char name[NAME_SIZE];
 
+	bundle_forget(hub, handle);
 	name_of(name, "b", handle);
 	unlinkat(hub->logfd, name, 0);
 	name_of(name, "r", handle);
@@ -203,6 +205,7 @@ result_take(struct session *s, const struct frame *f)
 		result_drop(s->hub, f->handle);
 		session_error(s, f->id, f->handle, "write_back_failed", why);
 	}
+	bundle_forget(s->hub, f->handle);
 	r = store_result(s->hub, f->handle, res, why);
 	if (r < 0)
 		log_error("run %s: the result cannot be stored: %s", f->handle, strerror(-r));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "hub/ship.h"
 
 #define SCRUB_MS	1000
 #define KILL_GRACE_MS	10000	/* between TERM and KILL of a run that is over its timeout */
@@ -199,6 +200,7 @@ drop_spec(struct run *run)
 	struct hub *hub = run->hub;
 
 	store_run_drop_spec(hub->store, run->info.handle);
+	ship_drop(hub, run->info.handle);
 	if (!loop_timer_armed(&hub->scrub))
 		loop_timer_set_ms(hub->loop, &hub->scrub, SCRUB_MS);
 }

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "hub/attach.h"
+#include "hub/bundle.h"
 #include "hub/client.h"
 #include "hub/file.h"
 #include "hub/result.h"
@@ -181,7 +182,7 @@ take_log_open(struct session *s, const struct frame *f)
 		return;
 	}
 	other = run_of_channel(s, channel);
-	if ((other != NULL && other != run) || (run->epoch == s->epoch && run->channel != 0 && run->channel != channel))
+	if (mux_find(&s->mux, channel) != NULL || (other != NULL && other != run) || (run->epoch == s->epoch && run->channel != 0 && run->channel != channel))
 		session_error(s, f->id, handle, "protocol", "the channel or the run's log is open already");
 	else if (run->epoch != s->epoch || run->channel == 0)
 		run_bind(run, s, channel);
@@ -198,6 +199,16 @@ take_stream_opened(struct session *s, const struct frame *f)
 	else
 		session_error(s, f->id, NULL, "protocol", "no such stream was asked for");
 	free(req);
+}
+
+/* The only streams a device opens are bundles. */
+static void
+take_stream_open(struct session *s, const struct frame *f)
+{
+	int64_t channel = 0;
+
+	json_get_int(f->payload, "channel", 1, UINT32_MAX, &channel);
+	bundle_open(s, f, channel != 0 && run_of_channel(s, (uint32_t)channel) != NULL);
 }
 
 static void
@@ -241,7 +252,7 @@ dispatch(struct session *s, const struct frame *f)
 			usb_news(s, f->payload);
 		return;
 	case FRAME_STREAM_OPEN:
-		session_error(s, f->id, f->handle, "protocol", "this hub has no stream of that kind");
+		take_stream_open(s, f);
 		return;
 	case FRAME_RESULT_CHUNK:
 		result_chunk(s, f);

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "hub/run.h"
+#include "hub/ship.h"
 #include "hub/upsend.h"
 #include "hub/verdict.h"
 #include "proto/hub/limits.h"
@@ -216,7 +217,7 @@ resend_starts(struct session *s)
 		spec = store_run_spec(s->hub->store, run->info.handle, &len);
 		if (spec == NULL)
 			run_lost(run, "its start was lost");
-		else if (session_start_run(s, run->info.handle, spec, len) == 0)
+		else if (ship_start(s, run->info.handle, spec, len) == 0)
 			log_info("device %s: start of %s sent again", s->device, run->info.handle);
 		free(spec);
 	}

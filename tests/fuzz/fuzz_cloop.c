@@ -2,9 +2,11 @@
  * Frames of a hub. First as bytes: envelope and start. Then into a whole session over a fake connection: the input is a
  * sequence of messages, each a kind byte (even = text, odd = binary), a 16-bit length and its bytes.
  */
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "connectd/session.h"
@@ -56,6 +58,8 @@ static struct mirror mirror;
 static struct workchan work;
 static struct session *session;
 static bool edgeward1;
+static char dir[] = "/tmp/fuzz_cloop.XXXXXX";	/* for branches that are shipped */
+static int statefd;
 
 static void
 nothing(void *ctx)
@@ -100,7 +104,7 @@ opened(bool dialect, const char *peer, void *ctx)
 	static uint64_t seq;
 	struct session_params p = { .loop = loop, .conf = &conf, .policy = &policy, .device = &device, .mirror = &mirror,
 		.work = &work, .conn = fake_conn(), .edgeward1 = dialect, .agent_id = "a", .name = "", .beat_seq = &seq,
-		.ops = &ops };
+		.statefd = statefd, .ops = &ops };
 
 	if (session_new(&p, &session) < 0)
 		abort();
@@ -126,12 +130,20 @@ ended(const struct hubconn_end *end, void *ctx)
 static const struct hubconn_cb cb = { stage, opened, text, binary, nothing, ended };
 
 static void
+remove_dir(void)
+{
+	rmdir(dir);
+}
+
+static void
 set_up(void)
 {
 	static const char text_conf[] = "[hub]\nurl = wss://h\n";
 	char err[CONF_ERR_SIZE];
 
 	log_init("fuzz", LOG_LEVEL_ERROR);
+	if (mkdtemp(dir) == NULL || (statefd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 || atexit(remove_dir) != 0)
+		abort();
 	if (loop_new(&loop) < 0 || conf_parse(&conf, "c", text_conf, sizeof(text_conf) - 1, err) < 0 ||
 	    caps_init(&device, "", err) < 0)
 		abort();

@@ -23,7 +23,7 @@ def works(hub):
     assert run.text == b"fine\n"
 
 
-@pytest.mark.parametrize("kind", ["console", "bundle", "", "RELEASE", None, 7, "x" * 500])
+@pytest.mark.parametrize("kind", ["console", "", "RELEASE", None, 7, "x" * 500])
 def test_a_kind_this_agent_does_not_have(agent, hub, kind):
     agent()
     refused(hub.request("stream_open", {"channel": 1, "kind": kind}), "kind")

@@ -78,6 +78,7 @@ for option in workdir env timeout memory cpu pids secret secret-file device reco
 	complete -c edgehub -n '__fish_seen_subcommand_from run' -l $option -x
 end
 complete -c edgehub -n '__fish_seen_subcommand_from run' -l git-token-file -r -F
+complete -c edgehub -n '__fish_seen_subcommand_from run' -l bundle -r -F
 complete -c edgehub -n '__fish_seen_subcommand_from run' -l public -d 'what is routed in public'
 complete -c edgehub -n '__fish_seen_subcommand_from run' -l detach -d 'print the handle and return'
 for option in for tap name address mac mtu id

@@ -50,6 +50,9 @@ class Behaviour:
         self.ack_every = 32768
         self.window = 262144
         self.extend = True          # send WINDOW frames
+        self.bundles = True         # take results as streams of kind bundle; False: the hub is older and knows chunks alone
+        self.on_bundle = None       # callable(session, frame, run) -> True: the hub shall not answer this stream_open
+        self.bundle_window = None   # callable(run, limit) -> the first offset a bundle may not reach, else as b.window says
         self.clock_skew = 0.0       # of server_time
 
 

@@ -96,7 +96,10 @@ class Run:
         self.cuts = []          # offsets at which the hub cuts the link
         self.cut_count = 0
         self.log_open = []      # (session number, channel)
-        self.bundle = b""       # of result_chunk frames
+        self.bundle = b""       # of result_chunk frames, or of a stream
+        self.bundle_of = None   # (size, sha256): which stream's
+        self.bundle_opens = []  # (session number, offset asked for)
+        self.bundle_bytes = 0   # that came on streams, again or not
         self.result, self.results = None, 0     # the payload of result, and how many came
         self.resulted_in = []   # numbers of sessions
         self.project = None     # the payload of project_result

@@ -30,6 +30,7 @@ PAYLOADS = {
     "attach_close": ({"session_id": STR}, {"reason": STR, "exit_code": INT}, {"channel": INT}),
     "bye": ({"reconnect": BOOL}, {"reason": STR}, {}),
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
+    "stream_open": ({"channel": INT, "kind": STR, "handle": STR, "size": INT, "sha256": STR}, {}, {}),
     "stream_opened": ({"channel": INT}, {"offset": INT, "window": INT}, {}),
     "device_opened": ({"device_id": STR, "kind": STR, "channel": INT, "bus": INT, "dev": INT, "speed": INT, "port": INT, "nodes": LIST}, {}, {}),
     "device_close": ({"device_id": STR, "reason": STR}, {}, {}),
@@ -52,7 +53,7 @@ USB = ({"port": STR, "bus": INT, "dev": INT, "vendor_id": STR, "product_id": STR
        {"manufacturer": STR, "product": STR, "serial": STR, "speed": STR, "node": STR, "nodes": LIST, "mode": STR, "uid": INT,
         "gid": INT, "group": STR}, {})
 NEED_HANDLE = {"attach_opened", "attach_data", "attach_close", "started", "log_chunk", "status", "log_open", "result_chunk", "result", "project_result"}
-EDGEWARD_ONLY = {"log_open", "stream_opened", "device_opened", "device_close", "upgrade_result"}
+EDGEWARD_ONLY = {"log_open", "stream_open", "stream_opened", "device_opened", "device_close", "upgrade_result"}
 CLOOP_ONLY = {"log_chunk", "attach_opened", "attach_data"}
 FIRST = {"attach_opened": 7, "attach_data": 7, "attach_close": 7, "upgrading": 11, "harness_installed": 12, "project_result": 13, "inventory": 14,
          "secret_refreshed": 17, "revoked": 2, "result": 4, "result_chunk": 4}      # of cloop with this frame

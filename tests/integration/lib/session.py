@@ -1,6 +1,7 @@
 """One WebSocket session of the scripted hub: hello to end. A correct hub unless hub.b (Behaviour) says otherwise."""
 import asyncio
 import base64
+import hashlib
 import itertools
 import json
 import struct
@@ -27,6 +28,7 @@ class Session:
         self.beats = []             # (time, seq, handles)
         self.acks = 0               # heartbeats acknowledged
         self.channels = {}          # channel -> run
+        self.bundles = {}           # channel -> [run, first offset that may not be sent]
         self.stream_frames = []     # (kind, channel, offset, payload) on odd channels
         self.windows = {}           # channel -> first offset that may not be sent
         self.ended = set()          # handles whose END came
@@ -394,6 +396,9 @@ class Session:
         kind, flags, zero, channel, offset = struct.unpack("!BBHIQ", data[:16])
         payload = data[16:]
         run = self.channels.get(channel)
+        if channel in self.bundles:
+            await self._bundle_frame(kind, channel, offset, payload)
+            return
         if flags or zero or kind not in (DATA, WINDOW, END, GAP, RESET):
             self._violation(f"stream frame type {kind} flags {flags} reserved {zero}")
         elif channel % 2:
@@ -420,6 +425,53 @@ class Session:
             await self._extend(channel, run, force=True)
         elif kind == RESET:
             self.frames.append((time.monotonic(), {"type": "(reset)", "channel": channel, "payload": payload}))
+
+    async def _on_stream_open(self, frame, p):
+        run, b = self.hub.runs.get(p["handle"]), self.hub.b
+        if p["kind"] != "bundle" or run is None or p["channel"] % 2 or p["channel"] in self.channels or p["channel"] in self.bundles:
+            self._violation(f"stream_open {p}")
+            return
+        if self.number in [n for n, _ in run.terminals] or self.number in run.resulted_in:
+            self._wrong(run, ["a bundle after the result or the terminal status"])
+        if b.on_bundle is not None and b.on_bundle(self, frame, run):
+            return
+        if not b.bundles:
+            await self._json("error", {"code": "protocol", "message": "this hub has no stream of that kind"}, id=frame["id"], v=1)
+            return
+        if run.bundle_of != (p["size"], p["sha256"]):
+            run.bundle, run.bundle_of = b"", (p["size"], p["sha256"])
+        run.bundle_opens.append((self.number, len(run.bundle)))
+        self.bundles[p["channel"]] = [run, len(run.bundle) + b.window]
+        await self._json("stream_opened", {"channel": p["channel"], "offset": len(run.bundle)}, id=frame["id"])
+
+    async def _bundle_frame(self, kind, channel, offset, payload):
+        run, limit = self.bundles[channel]
+        if kind == DATA:
+            run.bundle_bytes += len(payload)
+            if offset != len(run.bundle) or offset + len(payload) > limit:
+                self._wrong(run, [f"bundle: {len(payload)} bytes at {offset}, {len(run.bundle)} are there, window to {limit}"])
+            run.bundle += payload
+            await self.widen_bundle(channel)
+        elif kind == END:
+            good = offset == len(run.bundle) == run.bundle_of[0] and hashlib.sha256(run.bundle).hexdigest() == run.bundle_of[1]
+            if not good:
+                self._wrong(run, [f"bundle: END at {offset}, {len(run.bundle)} of {run.bundle_of} are there"])
+            await self._raw(ws.frame(ws.BINARY, struct.pack("!BBHIQ", END, 0, 0, channel, 0)))
+        elif kind == RESET:
+            self.frames.append((time.monotonic(), {"type": "(reset)", "channel": channel, "payload": payload}))
+        else:
+            self._violation(f"frame {kind} on the channel of a bundle")
+        self.hub.changed()
+
+    async def widen_bundle(self, channel):
+        run, limit = self.bundles[channel]
+        want = self.hub.b.bundle_window
+        new = want(run, limit) if want is not None else limit
+        if want is None and limit - len(run.bundle) < self.hub.b.window // 2:
+            new = len(run.bundle) + self.hub.b.window
+        if new > limit:
+            self.bundles[channel][1] = new
+            await self._raw(ws.frame(ws.BINARY, struct.pack("!BBHIQ", WINDOW, 0, 0, channel, new)))
 
     async def _data(self, run, channel, offset, payload):
         if not 1 <= len(payload) <= 65536:

@@ -1,0 +1,271 @@
+/*
+ * Who calls: session_frames.c for a device's stream_open, the mux for its bytes. A device may say anything: what comes is bounded by the
+ * size it named, written as it comes, and kept only if its digest is the one it named.
+ */
+#include "hub/bundle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/fdutil.h"
+#include "common/log.h"
+#include "hub/run.h"
+#include "proto/ipc/file.h"
+#include "proto/ipc/job.h"
+
+#define NAME_SIZE	80
+#define IDENTITY_SIZE	96
+
+struct bundle {
+	struct mux_chan chan;
+	struct hub *hub;
+	char handle[HANDLE_SIZE];
+	char sha256[FILE_SHA_HEX];
+	uint64_t size, have;
+	EVP_MD_CTX *md;
+	int fd;			/* -1: nothing more of it is wanted */
+};
+
+static void
+name_of(char name[NAME_SIZE], const char *prefix, const char *handle)
+{
+	snprintf(name, NAME_SIZE, "%s.%s", prefix, handle);
+}
+
+void
+bundle_forget(struct hub *hub, const char *handle)
+{
+	char name[NAME_SIZE];
+
+	name_of(name, "p", handle);
+	unlinkat(hub->logfd, name, 0);
+	name_of(name, "i", handle);
+	unlinkat(hub->logfd, name, 0);
+}
+
+static void
+drop(struct bundle *b)
+{
+	b->hub->nbundles--;
+	cleanup_close(&b->fd);
+	EVP_MD_CTX_free(b->md);
+	free(b);
+}
+
+static void
+refuse(struct bundle *b, const char *why)
+{
+	log_warn("run %s: bundle: %s", b->handle, why);
+	bundle_forget(b->hub, b->handle);
+	mux_reset(&b->chan, STREAM_RESET_REFUSED, why);
+	drop(b);
+}
+
+static ssize_t
+take(struct mux_chan *c, const uint8_t *data, size_t len)
+{
+	struct bundle *b = c->ctx;
+	int r;
+
+	if (len > b->size - b->have) {
+		refuse(b, "more bytes than were announced");
+		return 0;
+	}
+	r = fd_write_all(b->fd, data, len);
+	if (r < 0)
+		return r;
+	b->have += len;
+	return EVP_DigestUpdate(b->md, data, len) == 1 ? (ssize_t)len : -ENOMEM;
+}
+
+static const char *
+keep(struct bundle *b)
+{
+	char hex[FILE_SHA_HEX], from[NAME_SIZE], to[NAME_SIZE];
+	uint8_t sha[EVP_MAX_MD_SIZE] = { 0 };
+	unsigned n = 0;
+
+	if (b->have != b->size)
+		return "fewer bytes came than were announced";
+	if (EVP_DigestFinal_ex(b->md, sha, &n) != 1)
+		return "out of memory";
+	file_sha_put(sha, hex);
+	if (strcmp(hex, b->sha256) != 0)
+		return "what came has another SHA-256 than was announced";
+	name_of(from, "p", b->handle);
+	name_of(to, "b", b->handle);
+	return renameat(b->hub->logfd, from, b->hub->logfd, to) < 0 ? strerror(errno) : NULL;
+}
+
+static void
+ended(struct mux_chan *c, const uint8_t *xxh3)
+{
+	struct bundle *b = c->ctx;
+	const char *why = b->fd >= 0 ? keep(b) : NULL;
+
+	if (why != NULL) {
+		refuse(b, why);
+		return;
+	}
+	if (b->fd >= 0)
+		bundle_forget(b->hub, b->handle);
+	mux_end(c, NULL);
+}
+
+/* What has come stays, for the next session of the device. */
+static void
+closed(struct mux_chan *c, unsigned code, const char *reason)
+{
+	struct bundle *b = c->ctx;
+
+	if (code != 0)
+		log_info("run %s: bundle: %llu of %llu bytes have come: %s", b->handle, (unsigned long long)b->have,
+		    (unsigned long long)b->size, reason);
+	drop(b);
+}
+
+static const struct mux_kind kind = { .class = MUX_FILE, .take = take, .ended = ended, .closed = closed };
+
+/* True when what is there was begun as this one. */
+static bool
+is_begun(const struct bundle *b, const char identity[IDENTITY_SIZE])
+{
+	_cleanup_free_ uint8_t *text = NULL;
+	char name[NAME_SIZE];
+	size_t len;
+
+	name_of(name, "i", b->handle);
+	return fd_read_file(b->hub->logfd, name, IDENTITY_SIZE, &text, &len) == 0 && len == strlen(identity) && memcmp(text, identity, len) == 0;
+}
+
+/* What an earlier session has left, into the digest. */
+static int
+read_begun(struct bundle *b)
+{
+	static uint8_t buf[64 << 10];
+	ssize_t n;
+
+	while ((n = read(b->fd, buf, sizeof(buf))) > 0) {
+		if ((uint64_t)n > b->size - b->have)
+			return -EFBIG;
+		if (EVP_DigestUpdate(b->md, buf, (size_t)n) != 1)
+			return -ENOMEM;
+		b->have += (uint64_t)n;
+	}
+	return n < 0 ? -errno : 0;
+}
+
+static int
+open_file(struct bundle *b)
+{
+	char identity[IDENTITY_SIZE], name[NAME_SIZE];
+	bool begun;
+	int r = 0;
+
+	snprintf(identity, sizeof(identity), "%llu %s\n", (unsigned long long)b->size, b->sha256);
+	begun = is_begun(b, identity);
+	if (!begun) {
+		bundle_forget(b->hub, b->handle);
+		name_of(name, "i", b->handle);
+		r = fd_replace_file(b->hub->logfd, name, identity, strlen(identity), 0600);
+	}
+	if (r < 0)
+		return r;
+	name_of(name, "p", b->handle);
+	b->fd = openat(b->hub->logfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (begun ? 0 : O_TRUNC), 0600);
+	return b->fd < 0 ? -errno : read_begun(b);
+}
+
+/* The fields; NULL, or what is wrong with them. */
+static const char *
+read_fields(struct bundle *b, const struct json *p, int64_t *ret_channel, const char **ret_code)
+{
+	const char *kind_name = json_get_str(p, "kind");
+	uint8_t sha[32];
+	int64_t size;
+
+	*ret_code = "protocol";
+	if (kind_name == NULL || strcmp(kind_name, "bundle") != 0)
+		return "this hub has no stream of that kind";
+	if (!json_get_int(p, "channel", 1, UINT32_MAX, ret_channel) || !json_copy_str(p, "handle", b->handle, sizeof(b->handle)) ||
+	    !handle_ok(b->handle) || !json_get_int(p, "size", 1, INT64_MAX, &size) || !file_sha_parse(json_get_str(p, "sha256"), sha))
+		return "channel, handle, size or sha256 is missing or not one";
+	*ret_code = "write_back_failed";
+	if (size > JOB_BUNDLE_MAX)
+		return "a bundle of more than 128 MiB is not kept";
+	file_sha_put(sha, b->sha256);
+	b->size = (uint64_t)size;
+	return NULL;
+}
+
+static const char *
+claim(struct session *s, struct bundle *b, int64_t channel, bool taken, const char **ret_code)
+{
+	struct run *run = run_get(s->hub, b->handle);
+	bool ours = run != NULL && strcmp(run->info.device, s->device) == 0, over = ours && run_state_is_final(run->info.state);
+	int r;
+
+	if (run != NULL)
+		run_put(run);
+	*ret_code = "unknown_handle";
+	if (!ours)
+		return "no such run";
+	r = taken ? -EEXIST : mux_claim(&s->mux, channel);
+	*ret_code = r == -EEXIST || r == -EINVAL ? "protocol" : "busy";
+	if (r < 0)
+		return r == -EEXIST ? "this channel was used before in this session" : r == -EINVAL ? "channel must be an even number" :
+		    "too many streams are open";
+	if (over) {
+		/* It has ended here already and the device did not hear of it: the bundle is the one it had. */
+		b->have = b->size;
+		return NULL;
+	}
+	b->md = EVP_MD_CTX_new();
+	r = b->md == NULL || EVP_DigestInit_ex(b->md, EVP_sha256(), NULL) != 1 ? -ENOMEM : open_file(b);
+	if (r < 0)
+		bundle_forget(s->hub, b->handle);
+	*ret_code = "write_back_failed";
+	return r < 0 ? strerror(-r) : NULL;
+}
+
+void
+bundle_open(struct session *s, const struct frame *f, bool taken)
+{
+	struct bundle *b = s->edgeward && s->hub->nbundles < BUNDLES_MAX ? calloc(1, sizeof(*b)) : NULL;
+	const char *code = s->edgeward ? "busy" : "protocol", *why = s->edgeward ? "too many bundles are under way" : "streams need edgeward.1";
+	char buf[256];
+	struct json_w w;
+	int64_t channel = 0;
+
+	if (b != NULL) {
+		s->hub->nbundles++;
+		b->hub = s->hub;
+		b->fd = -1;
+		why = read_fields(b, f->payload, &channel, &code);
+		if (why == NULL)
+			why = claim(s, b, channel, taken, &code);
+		if (why == NULL && mux_open(&s->mux, &b->chan, (uint32_t)channel, &kind, b, b->have, 0, 0, 0) < 0) {
+			code = "busy";
+			why = "too many streams are open";
+		}
+	}
+	if (why != NULL) {
+		if (b != NULL)
+			drop(b);
+		session_error(s, f->id, f->handle, code, why);
+		return;
+	}
+	json_w_init(&w, buf, sizeof(buf));
+	frame_begin(&w, s->version, "stream_opened", f->id, NULL);
+	json_w_int(&w, "channel", channel);
+	json_w_int(&w, "offset", (int64_t)b->have);
+	frame_end(&w);
+	session_send(s, &w);
+}

@@ -1,0 +1,19 @@
+/*
+ * Bundles that devices send as streams of kind bundle (edgeward.1), in place of result_chunk: see connectd/bundlesend.h for the frames.
+ * Beside the logs, "p.HANDLE" is what has come so far and "i.HANDLE" which bytes these are, so that a transfer goes on after a lost link
+ * or a restart; complete and with its digest it becomes "b.HANDLE" of result.h. Our END says that it is.
+ */
+#ifndef EDGEWARD_HUB_BUNDLE_H
+#define EDGEWARD_HUB_BUNDLE_H
+
+#include "hub/session.h"
+
+#define BUNDLES_MAX	64u	/* under way: a descriptor each; more are told to ask again */
+
+/* stream_open of a device. taken: a log has this channel. */
+void bundle_open(struct session *s, const struct frame *f, bool taken);
+
+/* What has come of this run's, and is not complete. */
+void bundle_forget(struct hub *hub, const char *handle);
+
+#endif
