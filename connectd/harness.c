@@ -57,6 +57,8 @@ harness_answer(struct session *s, uint32_t ipc_id, const struct harness_done *do
 			continue;
 		r->used = false;
 		answer(s, r, done);
+		if (done->installed != 0)
+			invframe_look(s);
 	}
 }
 

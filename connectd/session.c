@@ -281,6 +281,7 @@ tell_again(struct session *s)
 	leases_work_back(s);
 	harness_work_back(s);
 	hold_release(s);
+	invframe_compare(s);
 }
 
 static void

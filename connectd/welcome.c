@@ -129,6 +129,7 @@ publish(struct session *s, const struct json *payload)
 		s->beat_ms = seconds * 1000;
 	s->p.ops->up(s->p.ctx);
 	upframes_tell(s);
+	invframe_begin(s);
 	beat_start(s);
 	stop_refused(s);
 	report_all(s);

@@ -120,7 +120,9 @@ take_report(struct session *s, const struct frame *f)
 	struct request *req = take_request(s, f->id);
 	char text[256];
 
-	if (req != NULL && f->type == FRAME_INVENTORY) {
+	if (f->type == FRAME_INVENTORY && f->id == NULL) {
+		harness_inventory(s, f->payload, 0, 0);		/* it is another than the hello said */
+	} else if (req != NULL && f->type == FRAME_INVENTORY) {
 		harness_inventory(s, f->payload, req->client, req->client_id);
 	} else if (req != NULL && f->type == FRAME_HARNESS) {
 		harness_installed(s, f->payload, req->client, req->client_id);

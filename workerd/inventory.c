@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "proto/ipc/launch.h"
 #include "workerd/admit.h"
 #include "workerd/confinement.h"
 #include "workerd/container.h"
@@ -73,6 +74,37 @@ can_open(const char *device)
 	return fd >= 0;
 }
 
+uint32_t
+inventory_machine(const struct inventory *inv)
+{
+	static const char *const programs[] = { LAUNCH_NFT, LAUNCH_PASTA, LAUNCH_TUN };
+	uint32_t bits = 0;
+	struct stat st;
+
+	for (unsigned i = 0; i < INVENTORY_SWITCHES; i++) {
+		char text[16];
+		ssize_t n = inv->switches[i] >= 0 ? pread(inv->switches[i], text, sizeof(text), 0) : 0;
+
+		if (n > 0 && text[0] != '0')
+			bits |= 1u << i;
+	}
+	for (unsigned i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
+		if (stat(programs[i], &st) == 0)
+			bits |= 1u << (INVENTORY_SWITCHES + i);
+	return bits;
+}
+
+/* Kept open: the sandbox lets nothing of /proc/sys be opened later. */
+static void
+open_switches(struct inventory *inv)
+{
+	static const char *const paths[INVENTORY_SWITCHES] = { "/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone",
+		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns" };
+
+	for (unsigned i = 0; i < INVENTORY_SWITCHES; i++)
+		inv->switches[i] = open(paths[i], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
 void
 inventory_init(struct inventory *inv)
 {
@@ -88,6 +120,8 @@ inventory_init(struct inventory *inv)
 	if (can_open("/dev/kvm"))
 		inv->at_start.flags |= INVENTORY_F_KVM;
 	read_text("/etc/group", inv->groups, sizeof(inv->groups));
+	open_switches(inv);
+	inv->machine = inventory_machine(inv);
 }
 
 static bool

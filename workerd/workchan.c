@@ -189,9 +189,16 @@ on_sync(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 static int
 on_inventory(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	int r = inventory_send(ctx, chan);
+	struct workerd *w = ctx;
+	int r = inventory_send(w, chan);
 
-	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);
+	if (r == 0)
+		r = ipc_answer(chan, &msg->hdr, 0, NULL, 0);
+	if (r == 0 && inventory_machine(&w->inventory) != w->inventory.machine) {
+		log_info("what decides over sandboxes here has changed: a new workerd, once the launcher has tried them again");
+		loop_stop(w->loop);
+	}
+	return r;
 }
 
 /* The workload of a message that begins with a wid; NULL when it is gone already, which is no error. */

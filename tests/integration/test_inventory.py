@@ -107,6 +107,41 @@ def test_an_inventory_request_while_workerd_is_away(device, hub):
     assert s.alive
 
 
+def unasked(session):
+    return [f["payload"]["capabilities"] for _, f in list(session.frames) if f["type"] == "inventory" and "id" not in f]
+
+
+def test_what_changes_during_a_session_is_told(dialect, agent, hub):
+    """On edgeward.1 unasked, within twenty beats, once for each change; a plain cloop hub hears it when it asks, and has no frame it did not ask for."""
+    a = agent(pool=0)
+    a.connected()
+    s, bin_dir = hub.session(), os.path.join(a.root, ".harnesses", ".local", "bin")
+    assert "claude" not in caps(hub).get("harnesses", []) or found("claude")
+    others = found("claude", "codex", "gemini", "cloop")
+    want = [n for n in ("claude", "codex", "gemini", "cloop") if n in others or n == "gemini"]
+    os.makedirs(bin_dir)
+    uid = os.stat(a.root).st_uid
+    for path in (os.path.join(a.root, ".harnesses"), os.path.dirname(bin_dir), bin_dir):
+        os.chown(path, uid, -1)
+    with open(os.path.join(bin_dir, "gemini"), "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\n")
+    os.chmod(os.path.join(bin_dir, "gemini"), 0o755)
+    if dialect != "edgeward":
+        hub.wait("25 beats", lambda: len(s.beats) >= 25, 40)
+        assert unasked(s) == [] and hub.request("inventory_req", {})["payload"]["capabilities"]["harnesses"] == want
+        return
+    s.wait("it is told", lambda: any(c.get("harnesses") == want for c in unasked(s)), 20)
+    os.unlink(os.path.join(bin_dir, "gemini"))
+    s.wait("and that it went", lambda: unasked(s)[-1].get("harnesses", []) == others, 20)
+    told = len([c for c in unasked(s)])
+    beats = len(s.beats)
+    hub.wait("25 beats more", lambda: len(s.beats) >= beats + 25, 40)
+    same = [c for c in unasked(s)[told:] if c.get("harnesses", []) != others or c.get("usb_devices") == unasked(s)[told - 1].get("usb_devices")]
+    assert same == [], "nothing has changed"
+    before = hub.request("inventory_req", {})
+    assert "id" in before and s.live
+
+
 def test_usage_counts_what_went_to_the_disk(agent, hub):
     hub.b.edgeward = True
     a = agent()

@@ -19,6 +19,11 @@ read -r first count gid </etc/edgeward/pool
 
 withheld() { # withheld NAME: the same questions however it was switched off
 	ok "$1: the kernel refuses them" sh -c '! setpriv --reuid=edgeward-work --clear-groups unshare -U true'
+	# Found by whoever asks for the inventory, without a restart of anything but workerd.
+	launcher=$(systemctl show -p MainPID --value edgeward-workerd)
+	edgehub harness list vm >/dev/null 2>&1
+	ok "$1: told in the same session" until_ok 20 sh -c 'edgehub -j devices | tr -d " \n" | grep -q "\"user_ns\":false"'
+	ok "$1: by the same launcher" is "$(systemctl show -p MainPID --value edgeward-workerd)" "$launcher"
 	again
 	run --workdir a -- true
 	ok "$1: require refuses a start" is $? 123
@@ -88,6 +93,9 @@ if [ -e /proc/sys/kernel/unprivileged_userns_clone ]; then
 else
 	skip "unprivileged_userns_clone" "not a switch of this kernel"
 fi
+edgehub harness list vm >/dev/null 2>&1
+ok "given again: told in the same session" until_ok 20 sh -c 'edgehub -j devices | tr -d " \n" | grep -q "\"user_ns\":true"'
+ok "given again: work has namespaces without a restart" until_ok 20 run --workdir a -- true
 again
 ok "given again: work has namespaces again" until_ok 20 run --workdir a -- true
 edgectl reconnect >/dev/null

@@ -189,6 +189,20 @@ confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid
 		ready->parts |= LAUNCH_PART_LANDLOCK;
 }
 
+void
+confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid)
+{
+	uint32_t others = ready->parts & (LAUNCH_PART_SECCOMP | LAUNCH_PART_LANDLOCK);
+	pid_t pid = begin_rehearsal(c->first, uid, gid);
+	int status;
+
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return;
+	if ((others | (uint32_t)*c->first) != ready->parts)
+		log_info("what this machine gives to workloads has changed: %#x, now %#x", ready->parts, others | (uint32_t)*c->first);
+	ready->parts = others | (uint32_t)*c->first;
+}
+
 int
 confine_launcher(void)
 {

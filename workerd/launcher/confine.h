@@ -22,6 +22,12 @@ struct confine {
  */
 void confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
 
+/*
+ * Looks again what can be done here, between two workerds: user namespaces may have been switched off or on, the packet filter's programs
+ * installed. What cannot be tried now stays as it was.
+ */
+void confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
+
 /* Installs the part of the filter the launcher itself lives under. 0 or -errno. */
 int confine_launcher(void);
 

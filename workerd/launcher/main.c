@@ -95,6 +95,8 @@ worker_ended(struct launcher *l, int status)
 	notify_send(&l->notify, "STATUS=workerd-down: it is started again");
 	if (!l->worker_up)
 		loop_stop(l->loop);
+	if (status == 0)	/* it has ended to be started anew */
+		confine_again(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	if (monotime_diff_ms(monotime_now(), l->worker_since) >= STABLE_MS)
 		l->delay = DELAY_MIN;
 	loop_timer_set_ms(l->loop, &l->restart, l->delay);
