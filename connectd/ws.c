@@ -1,3 +1,8 @@
+/*
+ * The client's side of a WebSocket. wslay takes frames apart, but for one kind: a whole binary message of some size, which is what a stream
+ * of bulk is made of. wslay reads it in pieces of 4 KiB and copies it twice before it hands it on. So the head of every frame is looked at first:
+ * the plain bulk frame is read to its place; everything else, whatever is odd included, is handed to wslay byte by byte to its end.
+ */
 #include "connectd/ws.h"
 
 #include <errno.h>
@@ -12,6 +17,9 @@
 #define MASK_BLOCK	1024u		/* random bytes drawn at a time */
 #define FIN		0x80u
 #define MASKED		0x80u
+#define BULK_MIN	1024u		/* below it wslay does as well */
+#define BULK_KEEP	(96u * 1024)	/* room for a DATA frame stays; more is rare and given back */
+#define HEAD_MAX	14u
 
 struct ws {
 	wslay_event_context_ptr wslay;
@@ -25,6 +33,13 @@ struct ws {
 	uint16_t close_code;
 	char close_reason[WS_REASON_MAX + 1];
 	size_t begun_head;		/* header bytes reserved by ws_begin() */
+	uint8_t head[HEAD_MAX];		/* of the frame in hand; head_len 0 = none is */
+	size_t head_len, head_given;	/* bytes read; bytes wslay has had of them */
+	uint64_t left;			/* of its payload, not read yet */
+	bool fragmented;		/* more frames of the message are to come */
+	bool bulk;			/* it is read to bulk_buf */
+	uint8_t *bulk_buf;
+	size_t bulk_len, bulk_size;
 	uint8_t masks[MASK_BLOCK];
 	size_t masks_left;
 };
@@ -148,28 +163,137 @@ ws_close(struct ws *ws, uint16_t code, const char *reason)
 	return put(ws, WSLAY_CONNECTION_CLOSE, payload, 2 + len);
 }
 
-static ssize_t
-on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
+/* Bytes of the peer, as far as this turn may take them. 0: none, and the state says why. */
+static size_t
+take(struct ws *ws, uint8_t *buf, size_t len)
 {
-	struct ws *ws = arg;
 	ssize_t n;
 
-	(void)flags;
 	if (ws->budget == 0) {
 		ws->state = WS_BUDGET;
-		wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
-		return -1;
+		return 0;
 	}
 	n = ws->cb.read(buf, len, ws->ctx);
 	if (n > 0) {
 		ws->budget -= (size_t)n < ws->budget ? (size_t)n : ws->budget;
-		return n;
+		return (size_t)n;
 	}
 	ws->state = n == -EAGAIN ? WS_DRAINED : n == 0 ? WS_EOF : WS_ERROR;
 	ws->err = (int)n;
+	return 0;
+}
+
+/* For wslay: the frame in hand and not a byte more. */
+static ssize_t
+on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
+{
+	struct ws *ws = arg;
+	size_t n = ws->head_len - ws->head_given;
+
+	(void)flags;
+	if (n > 0) {
+		n = n < len ? n : len;
+		memcpy(buf, ws->head + ws->head_given, n);
+		ws->head_given += n;
+		return (ssize_t)n;
+	}
+	n = ws->left > 0 ? take(ws, buf, len < ws->left ? len : (size_t)ws->left) : 0;
+	ws->left -= n;
+	if (n > 0)
+		return (ssize_t)n;
 	/* Whatever it was, it is no protocol error: wslay shall leave it at that. */
 	wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
 	return -1;
+}
+
+/* How long the head in hand is, as far as its first bytes tell. */
+static size_t
+head_size(const struct ws *ws)
+{
+	unsigned len;
+
+	if (ws->head_len < 2)
+		return 2;
+	len = ws->head[1] & 0x7f;
+	return 2u + (len == 126 ? 2u : len == 127 ? 8u : 0u) + ((ws->head[1] & MASKED) != 0 ? MASK_LEN : 0u);
+}
+
+/* Reads the head of the next frame and decides who takes the frame. False: not now. */
+static bool
+read_head(struct ws *ws)
+{
+	unsigned len, opcode;
+
+	while (ws->head_len < head_size(ws)) {
+		size_t n = take(ws, ws->head + ws->head_len, head_size(ws) - ws->head_len);
+
+		if (n == 0)
+			return false;
+		ws->head_len += n;
+	}
+	len = ws->head[1] & 0x7f;
+	ws->left = len < 126 ? len : 0;
+	for (unsigned i = 0; len >= 126 && i < (len == 126 ? 2u : 8u); i++)
+		ws->left = ws->left << 8 | ws->head[2 + i];
+	ws->bulk = ws->head[0] == (FIN | WSLAY_BINARY_FRAME) && (ws->head[1] & MASKED) == 0 && !ws->fragmented && ws->left >= BULK_MIN &&
+	    ws->left <= WS_MESSAGE_MAX && (len == 126 || ws->left > UINT16_MAX);
+	opcode = ws->head[0] & 0x0f;
+	if (opcode <= WSLAY_BINARY_FRAME)
+		ws->fragmented = (ws->head[0] & FIN) == 0;
+	ws->head_given = 0;
+	ws->bulk_len = 0;
+	return true;
+}
+
+static void
+read_bulk(struct ws *ws)
+{
+	size_t len = ws->bulk_len + (size_t)ws->left;
+
+	if (len > ws->bulk_size) {
+		free(ws->bulk_buf);	/* nothing of this frame is in it yet */
+		ws->bulk_size = len < BULK_KEEP ? BULK_KEEP : len;
+		ws->bulk_buf = malloc(ws->bulk_size);
+	}
+	if (ws->bulk_buf == NULL) {
+		ws->bulk_size = 0;
+		ws->state = WS_ERROR;
+		ws->err = -ENOMEM;
+		return;
+	}
+	while (ws->left > 0) {
+		size_t n = take(ws, ws->bulk_buf + ws->bulk_len, (size_t)ws->left);
+
+		if (n == 0)
+			return;
+		ws->bulk_len += n;
+		ws->left -= n;
+	}
+	ws->head_len = 0;
+	ws->cb.binary(ws->bulk_buf, len, ws->ctx);
+	if (ws->bulk_size > BULK_KEEP) {
+		free(ws->bulk_buf);
+		ws->bulk_buf = NULL;
+		ws->bulk_size = 0;
+	}
+}
+
+/* What there is of one frame at most. 0, or wslay's error. */
+static int
+receive_some(struct ws *ws)
+{
+	int r = 0;
+
+	if (ws->head_len < head_size(ws) && !read_head(ws))
+		return 0;
+	if (ws->bulk) {
+		read_bulk(ws);
+		return 0;
+	}
+	r = wslay_event_recv(ws->wslay);
+	if (ws->head_given == ws->head_len && ws->left == 0)
+		ws->head_len = ws->head_given = 0;
+	return r;
 }
 
 /* wslay's control frames. The queue grows as needed, so it never has to stop in the middle of one. */
@@ -290,9 +414,8 @@ ws_receive(struct ws *ws, size_t budget)
 		return ws->state;
 	ws->budget = budget;
 	ws->state = WS_READING;
-	/* It returns after every read() that did not complete something, not only when there is nothing more. */
 	do
-		r = wslay_event_recv(ws->wslay);
+		r = receive_some(ws);
 	while (r == 0 && ws->state == WS_READING && wslay_event_get_read_enabled(ws->wslay));
 	if (ws->state == WS_STOPPED)
 		return ws->state;
@@ -368,5 +491,6 @@ ws_free(struct ws *ws)
 		return;
 	wslay_event_context_free(ws->wslay);
 	explicit_bzero(ws->masks, sizeof(ws->masks));
+	free(ws->bulk_buf);
 	free(ws);
 }

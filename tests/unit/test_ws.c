@@ -12,6 +12,7 @@ static struct {
 	size_t len, off, step;
 	unsigned texts, binaries;
 	size_t bytes;
+	uint64_t sum;		/* of what was in binary messages */
 	bool stop;
 	struct ws *ws;
 } in;
@@ -45,6 +46,10 @@ binary(const uint8_t *data, size_t len, void *ctx)
 {
 	in.binaries++;
 	in.bytes += len;
+	for (size_t i = 0; i < len; i++)
+		in.sum = in.sum * 31 + data[i];
+	if (in.stop)
+		ws_stop(in.ws);
 }
 
 static enum ws_state
@@ -212,6 +217,98 @@ limits(void **state)
 	done();
 }
 
+/* One frame behind what is in buf. big: its length in eight bytes however small. How long it is. */
+static size_t
+put_frame(uint8_t *buf, uint8_t first, size_t len, bool big, uint64_t *sum)
+{
+	size_t head = big || len > 65535 ? 10 : len > 125 ? 4 : 2;
+
+	buf[0] = first;
+	buf[1] = (uint8_t)(head == 10 ? 127 : head == 4 ? 126 : len);
+	for (size_t i = 0; i < head - 2; i++)
+		buf[2 + i] = (uint8_t)((uint64_t)len >> (8 * (head - 3 - i)));
+	for (size_t i = 0; i < len; i++) {
+		buf[head + i] = (uint8_t)(i * 7 + len);
+		*sum = *sum * 31 + buf[head + i];
+	}
+	return head + len;
+}
+
+/* Whole binary messages go past wslay: around the border where that begins, and with all that may stand between two of them. */
+static void
+bulk(void **state)
+{
+	static const size_t lens[] = { 1022, 1023, 1024, 1025, 4096, 65535, 65536, 65552, 1024, 200000, 1 };
+	static const size_t steps[] = { 1, 3, 1000, 4096, 99999, 1 << 20 };
+	uint8_t *data = malloc(1 << 20);
+	size_t len = 0;
+	uint64_t sum = 0, none;
+
+	assert_non_null(data);
+	for (size_t i = 0; i < COUNT(lens); i++) {
+		len += put_frame(data + len, 0x82, lens[i], false, &sum);
+		len += put_frame(data + len, 0x89, 3, false, &none);
+	}
+	len += put_frame(data + len, 0x02, 3000, false, &sum);		/* a message in two frames, a ping between them */
+	len += put_frame(data + len, 0x89, 3, false, &none);
+	len += put_frame(data + len, 0x80, 3000, false, &sum);
+	len += put_frame(data + len, 0x82, 5000, false, &sum);
+	for (size_t i = 0; i < COUNT(steps); i++) {
+		assert_int_equal(feed(data, len, steps[i]), WS_DRAINED);
+		assert_int_equal(in.binaries, COUNT(lens) + 2);
+		assert_true(in.sum == sum);
+		assert_int_equal(outq_len(&out), (COUNT(lens) + 1) * (6 + 3));
+	}
+	free(data);
+	done();
+}
+
+/* What looks like bulk and is against the rules is refused as everything else is, and the end in the midst of it is one. */
+static void
+bulk_broken(void **state)
+{
+	static const struct { const char *what; uint8_t first, mask; bool big, inside; uint16_t code; } t[] = {
+		{ "masked", 0x82, 0x80, false, false, 1002 }, { "reserved bit", 0xc2, 0, false, false, 1002 },
+		{ "length not minimal", 0x82, 0, true, false, 1002 }, { "inside another message", 0x82, 0, false, true, 1002 },
+		{ "good", 0x82, 0, false, false, 0 },
+	};
+	static uint8_t data[4096];
+	uint64_t sum;
+
+	for (size_t i = 0; i < COUNT(t); i++)
+		for (size_t step = 1; step < sizeof(data); step += 997) {
+			size_t at = t[i].inside ? put_frame(data, 0x02, 5, false, &sum) : 0, len;
+
+			len = at + put_frame(data + at, t[i].first, 2000, t[i].big, &sum);
+			data[at + 1] |= t[i].mask;
+			if (feed(data, len, step) != (t[i].code != 0 ? WS_BROKEN : WS_DRAINED) || ws_close_code(in.ws) != t[i].code)
+				fail_msg("%s: %u", t[i].what, ws_close_code(in.ws));
+			assert_int_equal(in.binaries, t[i].code == 0);
+		}
+	assert_int_equal(feed(data, 1500, 700), WS_DRAINED);
+	assert_int_equal(in.binaries, 0);
+	done();
+}
+
+static void
+stop_in_bulk(void **state)
+{
+	static const struct ws_cb cb = { .read = read_some, .text = text, .binary = binary };
+	static uint8_t data[8192];
+	uint64_t sum;
+
+	memset(&in, 0, sizeof(in));
+	in.data = data;
+	in.len = put_frame(data, 0x82, 2000, false, &sum);
+	in.len += put_frame(data + in.len, 0x82, 2000, false, &sum);
+	in.step = sizeof(data);
+	in.stop = true;
+	assert_int_equal(ws_new(&cb, NULL, &out, &in.ws), 0);
+	assert_int_equal(ws_receive(in.ws, sizeof(data)), WS_STOPPED);
+	assert_int_equal(in.binaries, 1);
+	done();
+}
+
 static void
 stop(void **state)
 {
@@ -313,7 +410,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(messages), cmocka_unit_test(closes), cmocka_unit_test(broken), cmocka_unit_test(fragments),
 		cmocka_unit_test(limits), cmocka_unit_test(stop), cmocka_unit_test(own_close), cmocka_unit_test(masks),
-		cmocka_unit_test(queue),
+		cmocka_unit_test(queue), cmocka_unit_test(bulk), cmocka_unit_test(bulk_broken), cmocka_unit_test(stop_in_bulk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
