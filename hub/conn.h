@@ -13,7 +13,8 @@
 #include "proto/hub/http.h"
 
 #define CONN_OUT_PAUSE	(1u << 20)	/* bytes queued: the peer is not read while there are more */
-#define CONN_BULK	(256u << 10)	/* bytes queued: streams wait while there are more */
+#define CONN_BULK	(64u << 10)	/* bytes queued: streams wait while there are more */
+#define CONN_WRITE_TURN	(256u << 10)	/* bytes of streams sent in one turn of the loop */
 #define CONN_OUT_MAX	(8u << 20)	/* ends the connection */
 #define CONN_RBUF	16384u		/* one TLS record */
 #define CONN_READ_TURN	(1u << 20)	/* bytes taken in one turn of the loop */

@@ -39,15 +39,13 @@ watch(struct conn *conn)
 		conn_kill(conn);
 }
 
-void
-conn_flush(struct conn *conn)
+/* What waits, as far as the kernel takes it. True if it took some. */
+static bool
+write_out(struct conn *conn)
 {
-	size_t before;
+	size_t before = waiting(conn);
 	ssize_t n = 0;
 
-	if (conn->state == CONN_OPEN && conn->session != NULL)
-		session_pump(conn->session);
-	before = waiting(conn);
 	while (n >= 0 && conn->state != CONN_DEAD && waiting(conn) > 0) {
 		n = tlsio_write(&conn->tls, conn->ssl, conn->out + conn->out_pos, conn->out_len - conn->out_pos, &conn->write_wants_read);
 		if (n < 0 && n != -EAGAIN)
@@ -55,10 +53,28 @@ conn_flush(struct conn *conn)
 		conn->hub->count.tx_bytes += n > 0 ? (uint64_t)n : 0;
 		conn->out_pos += n > 0 ? (size_t)n : 0;
 	}
+	if (conn->state != CONN_DEAD && waiting(conn) == 0)
+		conn->out_pos = conn->out_len = 0;
+	return waiting(conn) < before;
+}
+
+/* Of streams little is taken at a time, and sent while it is still in the processor's cache. */
+void
+conn_flush(struct conn *conn)
+{
+	bool streams, moved = false;
+	size_t turn = 0;
+
+	do {
+		streams = conn->state == CONN_OPEN && conn->session != NULL;
+		if (streams)
+			session_pump(conn->session);
+		turn += conn->out_len - conn->out_pos;
+		moved = write_out(conn) || moved;
+	} while (streams && conn->state == CONN_OPEN && waiting(conn) == 0 && turn < CONN_WRITE_TURN && session_has_more(conn->session));
 	if (conn->state == CONN_DEAD)
 		return;
 	if (waiting(conn) == 0) {
-		conn->out_pos = conn->out_len = 0;
 		loop_timer_del(conn->hub->loop, &conn->stall);
 		if (conn->state == CONN_OPEN && conn->session != NULL && session_has_more(conn->session))
 			loop_timer_set(conn->hub->loop, &conn->kick, monotime_now());
@@ -69,7 +85,7 @@ conn_flush(struct conn *conn)
 			conn_kill(conn);
 			return;
 		}
-	} else if (waiting(conn) < before || !loop_timer_armed(&conn->stall)) {
+	} else if (moved || !loop_timer_armed(&conn->stall)) {
 		loop_timer_set_ms(conn->hub->loop, &conn->stall, STALL_MS);
 	}
 	if (conn->paused && conn->out_len - conn->out_pos <= CONN_OUT_PAUSE) {

@@ -143,22 +143,38 @@ send_wire(struct tlsio *t)
 	return 0;
 }
 
+/* How many bytes of data are in records now. Where partial writes are enabled, as here, one SSL_write() makes one record. */
+static size_t
+encrypt(SSL *ssl, const uint8_t *data, size_t len, int *ret_err)
+{
+	size_t done = 0;
+	int n = 1;
+
+	ERR_clear_error();
+	while (done < len && n > 0) {
+		n = SSL_write(ssl, data + done, (int)(len - done));
+		done += n > 0 ? (size_t)n : 0;
+	}
+	*ret_err = n > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl, n);
+	return done;
+}
+
 ssize_t
 tlsio_write(struct tlsio *t, SSL *ssl, const void *data, size_t len, bool *ret_wants_read)
 {
-	int r = flush(t), n, err;
+	int r = flush(t), err;
+	size_t n;
 
 	*ret_wants_read = false;
 	if (r < 0 || len == 0)
 		return r;
-	ERR_clear_error();
 	t->gather = true;
-	n = SSL_write(ssl, data, len < TLSIO_PIECE ? (int)len : (int)TLSIO_PIECE);
+	/* A rest of less than a record goes along: it would be a send(2) of its own. */
+	n = encrypt(ssl, data, len < TLSIO_PIECE + RECORD ? len : TLSIO_PIECE, &err);
 	t->gather = false;
-	err = n > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl, n);
 	r = send_wire(t);
 	if (r < 0 || n > 0)
-		return r < 0 ? r : n;
+		return r < 0 ? r : (ssize_t)n;
 	*ret_wants_read = err == SSL_ERROR_WANT_READ;
 	return err == SSL_ERROR_WANT_WRITE || err == SSL_ERROR_WANT_READ ? -EAGAIN : -EPIPE;
 }

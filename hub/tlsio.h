@@ -1,5 +1,5 @@
 /*
- * Below OpenSSL in a connection of the server: the records of one SSL_write() leave in one send(2), and what a short read has shown to
+ * Below OpenSSL in a connection of the server: several records leave in one send(2), and what a short read has shown to
  * be empty is not read again in the same turn of the loop.
  */
 #ifndef EDGEWARD_HUB_TLSIO_H
@@ -24,7 +24,7 @@ int tlsio_init(struct tlsio *t, SSL *ssl, int fd);
 void tlsio_done(struct tlsio *t);
 
 /*
- * Sends what is left of earlier calls, then encrypts data, at most TLSIO_PIECE bytes, and sends that. Returns how many bytes of data were
+ * Sends what is left of earlier calls, then encrypts data, TLSIO_PIECE bytes and at most a record more, and sends that. Returns how many bytes of data were
  * taken (0 only for len 0); -EAGAIN: nothing, wait for room, or where *ret_wants_read for something to read; -errno.
  */
 #define TLSIO_PIECE	65536u
