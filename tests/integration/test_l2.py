@@ -5,6 +5,7 @@ Where the kinds could occur: common/tap.c (making, names, what is optional), com
 """
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -144,8 +145,12 @@ def ours():
     return [n for n in os.listdir("/sys/class/net") if n.startswith("ewt")]
 
 
-def workload_pid(dev):
-    return dev.ctl("workloads").json["workloads"][0]["pid"] if dev.ctl("-j", "workloads").rc == 0 else 0
+def inside(dev, command):
+    """A command of this machine's root in the network of the one workload."""
+    pid = dev.ctl("workloads").json["workloads"][0]["pid"]
+    p = subprocess.run(["nsenter", "-t", str(pid), "-n", "sh", "-ec", command], capture_output=True, text=True, check=False)
+    assert p.returncode == 0, p
+    return p.stdout
 
 
 @pytest.mark.parametrize("offload", [False, True])
@@ -250,6 +255,104 @@ def test_b118_kill9(dev, ehub, side):
         wait_for(gone, 20, "it can be had again")
 
 
+@pytest.mark.parametrize("role", ["connectd", "workerd", "privhelper"])
+def test_b118_a_stopped_process_is_no_obstacle(dev, ehub, side, role):
+    """What a stopped process holds goes when the watchdog kills it, and the next segment comes up under the same name. While privhelper or workerd
+    stand still the segment that is there goes on: neither is between the two interfaces."""
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--id", "first").up()
+    assert ping(side, "10.9.0.2", 2) == 2
+    pid = dev.pid(role)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)
+        assert ping(side, "10.9.0.2", 2) == (0 if role == "connectd" else 2)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    if role == "connectd":
+        assert f.p.wait(20) == 1
+    f.end()
+    ehub.connected()
+    wait_for(lambda: dev.ctl("status").rc == 0, 20, "all is well again")
+    assert ours() == []
+
+    def again():
+        g = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--id", f"again-{time.monotonic_ns()}")
+        works = g.info is not None and ping(g.up().side, "10.9.0.2", 2) == 2
+        g.end()
+        return works
+    wait_for(again, 20, lambda: dev.log_tail(20))
+    assert ours() == []
+
+
+def test_b121_changes_of_the_link_are_followed(dev, ehub, side):
+    """Down and up, another MTU, another MAC, on either side, a bridge above it: the segment goes on. Removed on either side: it
+    ends, with the reason, and the next one works."""
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+
+    def goes_on(what):
+        for flush in (side.sh, lambda c: inside(dev, c)):
+            flush("ip neigh flush all")     # who knows the old address would go on with it
+        wait_for(lambda: ping(side, "10.9.0.2", 1) == 1, 20, what)
+        assert f.p.poll() is None, f.p.stderr.read()
+    goes_on("at first")
+    for change in ("ip link set {} down; sleep 0.2; ip link set {} up", "ip link set {} mtu 1000", "ip link set {} mtu 1500",
+                   "ip link set {} address 02:00:00:00:00:99", "ip link set {} promisc on; ip link set {} promisc off"):
+        inside(dev, change.format("eth1", "eth1"))
+        goes_on(f"the workload's: {change}")
+        side.sh(change.format("tap0", "tap0").replace(":99", ":98"))
+        goes_on(f"the operator's: {change}")
+    side.sh("ip addr flush dev tap0; ip link add br0 type bridge; ip link set tap0 master br0; ip addr add 10.9.0.1/24 dev br0; ip link set br0 up")
+    goes_on("below a bridge")
+    side.sh("ip link set tap0 nomaster; ip link del br0; ip addr add 10.9.0.1/24 dev tap0")
+    goes_on("and alone again")
+    inside(dev, "ip link del eth1")
+    assert f.p.wait(20) == 1 and "removed its interface" in f.p.stderr.read()
+    g = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+    assert ping(side, "10.9.0.2", 2) == 2
+    side.sh("ip link del tap0")
+    assert g.p.wait(20) == 1 and "its end here was closed" in g.p.stderr.read()
+    wait_for(lambda: "eth1" not in inside(dev, "ip -o link"), 10, "the workload's interface is gone")
+    assert ours() == []
+
+
+@pytest.mark.parametrize("raw", ["no", "yes"])
+def test_b121_a_workload_cannot_change_it(agent, ehub, side, raw):
+    """Whatever l2-raw says: no capability in its own network, so it can neither change nor remove the interface, nor make frames of its own."""
+    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy={"work": {"network": "none"}, "devices": {"l2": "yes", "l2-raw": raw}})
+    a.conf["hub"]["ca-file"] = ehub.ca_file.file
+    a.write_conf()
+    a.start()
+    ehub.connected()
+    handle = start(ehub, """
+import fcntl, os, socket, struct, time
+print("ready", flush=True)
+while not os.path.exists("/sys/class/net/eth1") and not any(l.strip().startswith("eth1:") for l in open("/proc/net/dev")):
+    time.sleep(0.05)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for name, call, arg in (("down", 0x8914, struct.pack("16sh14x", b"eth1", 0)), ("mtu", 0x8922, struct.pack("16si12x", b"eth1", 900)),
+                        ("mac", 0x8924, struct.pack("16sH6s8x", b"eth1", 1, bytes([2, 0, 0, 0, 0, 1])))):
+    try:
+        fcntl.ioctl(s, call, arg)
+        print(name, "done", flush=True)
+    except OSError as e:
+        print(name, e.errno, flush=True)
+try:
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    print("raw done", flush=True)
+except OSError as e:
+    print("raw refused", flush=True)
+print([l.split()[1] for l in open("/proc/self/status") if l.startswith("CapEff")], "end", flush=True)
+time.sleep(600)
+""")
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24").up()
+    wait_for(lambda: b"end" in ehub.call("logs", handle).stdout, 20, lambda: ehub.call("logs", handle))
+    assert ehub.call("logs", handle).stdout.decode().split("\n")[1:-1] == ["down 1", "mtu 1", "mac 1", "raw refused", "['0000000000000000'] end"]
+    assert ping(side, "10.9.0.2", 2) == 2
+    f.end()
+
+
 def test_b121_what_does_not_fit_is_counted(dev, ehub, side):
     """Frames beyond the MTU, with a VLAN tag and without: dropped whole, counted, and what fits goes on."""
     handle = start(ehub)
@@ -278,11 +381,11 @@ def test_b121_storm_and_control(dev, ehub, side):
         def run():
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
             s.bind(("tap0", 0))
-            sizes = (14, 60, 1514, 1518)
+            sizes, to = (14, 60, 1514, 1518), (b"\xff" * 6, b"\x01\x00\x5e\x00\x00\x09", b"\x02" * 6)
             n = 0
             while not stop.is_set():
                 try:
-                    s.send(b"\xff" * 6 + os.urandom(6) + b"\x88\xb5" + bytes(sizes[n % 4] - 14))
+                    s.send(to[n % 3] + os.urandom(6) + b"\x88\xb5" + bytes(sizes[n % 4] - 14))
                 except OSError:
                     time.sleep(0.001)
                 n += 1
