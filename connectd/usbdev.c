@@ -26,7 +26,7 @@ struct usbdev {
 	struct forward f;		/* first; its timer: the forwarder's time for the reply */
 	enum usbdev_state state;
 	char handle[DEVICE_HANDLE_SIZE], busid[DEVICE_BUSID_SIZE];
-	int64_t vendor, product;	/* -1 = whatever it is */
+	int64_t vendor, product;	/* -1 = whatever it is; once it was imported: what it is */
 	bool asked;			/* the request is written to the stream */
 	bool readable;			/* the kernel has written what was not read yet */
 	uint8_t reply[USBIP_REP_SIZE];
@@ -74,6 +74,8 @@ ask_workerd(struct usbdev *d, const struct usbip_device *u)
 	snprintf(open.handle, sizeof(open.handle), "%s", d->handle);
 	snprintf(open.busid, sizeof(open.busid), "%s", d->busid);
 	d->state = USBDEV_ASKING;
+	d->vendor = u->vendor;
+	d->product = u->product;
 	loop_timer_del(d->f.s->p.loop, &d->f.timer);
 	if (workchan_device(d->f.s->p.work, &open, &d->f.ipc_id) < 0)
 		forward_end_soon(&d->f, "the workload daemon of this device is restarting; try again");
@@ -264,10 +266,14 @@ static void
 send_opened(struct usbdev *d, const struct device_info *info)
 {
 	bool own_dev = (d->f.s->p.mirror->caps.sandbox & LAUNCH_PART_MOUNT) != 0;
-	char path[96];
+	char path[96], vendor[8], product[8];
 	struct json_w w;
 
+	snprintf(vendor, sizeof(vendor), "%04x", (unsigned)d->vendor & 0xffff);
+	snprintf(product, sizeof(product), "%04x", (unsigned)d->product & 0xffff);
 	forward_begin_opened(&d->f, &w);
+	json_w_str(&w, "vendor_id", vendor);
+	json_w_str(&w, "product_id", product);
 	json_w_int(&w, "bus", info->bus);
 	json_w_int(&w, "dev", info->dev);
 	json_w_int(&w, "speed", info->speed);

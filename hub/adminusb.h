@@ -22,10 +22,11 @@ struct admin_usb_item {
 	char device[24];
 	char id[32], busid[32];
 	char handle[72];
+	char vendor[8], product[8];	/* four hexadecimal digits once it was opened; "" = the device did not say */
 	char nodes[512];		/* paths as the workload sees them, one space between two */
 	char error[208];
 };
-static_assert(sizeof(struct admin_usb_item) == 912, "wire size");
+static_assert(sizeof(struct admin_usb_item) == 928, "wire size");
 
 bool admin_usb_ok(const struct admin_usb *req);
 

@@ -47,7 +47,10 @@ cli_forward_ask(struct cli_forward *f, uint16_t type, const void *req, size_t le
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGTERM);
-	r = r < 0 ? r : loop_signals(cli->loop, &mask, on_signal, f);
+	if (r == 0 && !f->watched) {
+		r = loop_signals(cli->loop, &mask, on_signal, f);
+		f->watched = r == 0;
+	}
 	r = r < 0 ? r : cli_call(cli, type, req, len, &fd, 1);
 	close(fd);
 	if (r < 0)

@@ -6,7 +6,7 @@
 
 struct cli_forward {
 	struct cli *cli;
-	bool ended, stopped;
+	bool watched, ended, stopped;
 	char why[256];			/* of ended, fit for a terminal */
 };
 

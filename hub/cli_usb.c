@@ -1,6 +1,7 @@
 /*
  * usb forward: dials a usbipd, hands the connection to the hub and stays until it ends; usb list. What goes over the connection is
- * between the usbipd and the device.
+ * between the usbipd and the device. A device that was lent and goes, as one does that is reset, or a link that drops, is asked for again
+ * for some time: the same device, by vendor and product, in the same name.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -11,19 +12,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include "common/parse.h"
 #include "hub/adminusb.h"
 #include "hub/cli_forward.h"
 #include "proto/ipc/device.h"
 
-#define USAGE	"usb forward DEVICE --busid B [--server HOST:3240] [--for HANDLE] [--name NAME] [--match VVVV:PPPP] | usb list"
+#define USAGE	"usb forward DEVICE --busid B [--server HOST:3240] [--for HANDLE] [--name NAME] [--match VVVV:PPPP] [--retry S] | usb list"
 #define PORT	"3240"
 #define LOST_S	25	/* a usbipd whose machine is gone is noticed within this time */
+
+#define DIAL_S	10	/* for the usbipd's machine to answer */
+#define RETRY_S	60	/* for a device to come back, unless --retry says else */
+#define RETRY_MAX_S	86400u
+#define WAIT_FIRST_MS	500
+#define WAIT_MAX_MS	8000
+#define STABLE_MS	10000	/* lent for this long it was no failure */
 
 struct usb_forward {
 	struct cli_forward f;
 	struct admin_usb_item last;
+	bool lent;		/* once at least */
+	bool final;		/* nothing can be lent there any more */
+	int64_t lasted;		/* ms; -1: this time it was not lent */
+	monotime_t gone;	/* when it ended last */
 };
 
 /* ---- the usbipd ---- */
@@ -66,7 +80,11 @@ dial(const char *server)
 		return -1;
 	}
 	for (const struct addrinfo *ai = all; ai != NULL && fd < 0; ai = ai->ai_next) {
+		const struct timeval limit = { .tv_sec = DIAL_S };
+
 		fd = socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC, ai->ai_protocol);
+		if (fd >= 0)	/* connect() heeds it, the hub never blocks */
+			setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 		if (fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) < 0) {
 			r = errno;
 			close(fd);
@@ -75,7 +93,7 @@ dial(const char *server)
 		}
 	}
 	if (fd < 0)
-		cli_fail(CLI_FAILED, "%s: %s; is a usbipd there (usbipd -D)?", server, strerror(errno));
+		cli_fail(CLI_FAILED, "%s: %s; is a usbipd there (usbipd -D)?", server, strerror(errno == EINPROGRESS ? ETIMEDOUT : errno));
 	else
 		watch_peer(fd);
 	freeaddrinfo(all);
@@ -93,6 +111,8 @@ put_item(struct json_w *w, const struct admin_usb_item *item)
 	json_w_str(w, "busid", item->busid);
 	json_w_str(w, "handle", item->handle);
 	json_w_bool(w, "opened", item->opened != 0);
+	json_w_str(w, "vendor_id", item->vendor);
+	json_w_str(w, "product_id", item->product);
 	json_w_int(w, "port", item->port);
 	json_w_str(w, "nodes", item->nodes);
 	json_w_int(w, "bytes_from_usbipd", (int64_t)item->from_usbipd);
@@ -132,19 +152,77 @@ on_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	return 0;
 }
 
+/* Lends it, until it ends: the exit code. */
 static int
-ask(struct cli *cli, const struct admin_usb *req, int fd)
+attach(struct usb_forward *u, const struct admin_usb *req, const char *server)
+{
+	struct cli *cli = u->f.cli;
+	int fd = dial(server), r;
+	monotime_t since;
+
+	u->lasted = -1;
+	u->f.ended = false;
+	if (fd < 0)
+		return CLI_FAILED;
+	cli->event = on_event;
+	cli->ctx = u;
+	cli->status = 0;
+	r = cli_forward_ask(&u->f, ADMIN_REQ_USB, req, sizeof(*req), fd, &u->last, sizeof(u->last));
+	if (r != 0) {
+		u->final = cli->status == -ESRCH;
+		return r;
+	}
+	u->lent = true;
+	since = monotime_now();
+	print_item(cli, &u->last);
+	r = cli_forward_stay(&u->f);
+	u->gone = monotime_now();
+	u->lasted = monotime_diff_ms(u->gone, since);
+	return r;
+}
+
+/* True: ask again. False: told to end. */
+static bool
+wait_for_it(struct usb_forward *u, int64_t ms)
+{
+	monotime_t until = monotime_add_ms(monotime_now(), ms);
+
+	while (!u->f.stopped && monotime_before(monotime_now(), until))
+		loop_turn(u->f.cli->loop, (int)monotime_diff_ms(until, monotime_now()) + 1);
+	return !u->f.stopped;
+}
+
+/* The same and no other: what may come back under that bus id is not what the run was promised. */
+static void
+pin(const struct usb_forward *u, struct admin_usb *req)
+{
+	memcpy(req->vendor, u->last.vendor, sizeof(req->vendor));
+	memcpy(req->product, u->last.product, sizeof(req->product));
+}
+
+static int
+keep_lent(struct cli *cli, struct admin_usb *req, const char *server, uint32_t retry_s)
 {
 	struct usb_forward u = { .f.cli = cli };
-	int r;
+	int64_t wait = WAIT_FIRST_MS, left;
+	int r = attach(&u, req, server);
 
-	cli->event = on_event;
-	cli->ctx = &u;
-	r = cli_forward_ask(&u.f, ADMIN_REQ_USB, req, sizeof(*req), fd, &u.last, sizeof(u.last));
-	if (r != 0)
-		return r;
-	print_item(cli, &u.last);
-	return cli_forward_stay(&u.f);
+	while (r != CLI_OK && u.lent && !u.final && retry_s > 0) {
+		left = (int64_t)retry_s * 1000 - monotime_diff_ms(monotime_now(), u.gone);
+		if (left <= 0)
+			return cli_fail(r, "%s did not come back within %u s", req->id, retry_s);
+		if (u.lasted >= STABLE_MS)
+			wait = WAIT_FIRST_MS;
+		wait = wait < left ? wait : left;
+		fprintf(stderr, "edgehub: %s: asked for again in %lld.%lld s\n", req->id, (long long)wait / 1000, (long long)wait % 1000 / 100);
+		if (!wait_for_it(&u, wait))
+			return CLI_OK;
+		wait = wait * 2 < WAIT_MAX_MS ? wait * 2 : WAIT_MAX_MS;
+		if (req->vendor[0] == '\0')
+			pin(&u, req);
+		r = attach(&u, req, server);
+	}
+	return r;
 }
 
 static bool
@@ -163,13 +241,15 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 {
 	static const struct option options[] = {
 		{ "busid", required_argument, NULL, 'b' }, { "server", required_argument, NULL, 's' }, { "for", required_argument, NULL, 'f' },
-		{ "name", required_argument, NULL, 'n' }, { "match", required_argument, NULL, 'm' }, { 0 },
+		{ "name", required_argument, NULL, 'n' }, { "match", required_argument, NULL, 'm' },
+		{ "retry", required_argument, NULL, 'r' }, { 0 },
 	};
 	struct admin_usb req = { 0 };
 	const char *server = "127.0.0.1";
+	uint32_t retry_s = RETRY_S;
 	char prefix[24];
 	bool good = true;
-	int opt, fd;
+	int opt;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (opt) {
@@ -178,6 +258,7 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 		case 'f': good = good && cli_forward_copy(req.handle, sizeof(req.handle), optarg); break;
 		case 'n': good = good && cli_forward_copy(req.id, sizeof(req.id), optarg); break;
 		case 'm': good = good && take_match(optarg, &req); break;
+		case 'r': good = good && parse_u32(optarg, 0, RETRY_MAX_S, &retry_s) == 0; break;
 		default: good = false;
 		}
 	}
@@ -188,8 +269,7 @@ cli_forward(struct cli *cli, int argc, char *argv[])
 		cli_forward_name(req.id, prefix);
 	if (!admin_usb_ok(&req))
 		return cli_fail(CLI_USAGE, "--busid is 1 to 31 of 0-9 . : - (usbip list -l), --name 1 to 31 of a-z 0-9 -, --for a handle");
-	fd = dial(server);
-	return fd < 0 ? CLI_FAILED : ask(cli, &req, fd);
+	return keep_lent(cli, &req, server, retry_s);
 }
 
 /* ---- list ---- */

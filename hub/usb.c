@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "hub/adminusb.h"
 #include "hub/forward.h"
+#include "hub/run.h"
 
 struct hub_usb {
 	struct hub_forward f;		/* first */
@@ -35,6 +36,14 @@ tell(struct hub_usb *u, struct client *c, uint16_t type)
 		log_debug("a client does not take what became of its device");
 }
 
+/* As the next request for the device may say it again. */
+static void
+take_id(char dst[8], const struct json *payload, const char *key)
+{
+	if (!json_copy_str(payload, key, dst, 8) || strlen(dst) != 4 || strspn(dst, "0123456789abcdef") != 4)
+		memset(dst, 0, 8);
+}
+
 static void
 take_news(struct hub_usb *u, const struct json *payload)
 {
@@ -44,6 +53,8 @@ take_news(struct hub_usb *u, const struct json *payload)
 
 	if (json_get_int(payload, "port", 0, UINT32_MAX, &v))
 		u->item.port = (uint32_t)v;
+	take_id(u->item.vendor, payload, "vendor_id");
+	take_id(u->item.product, payload, "product_id");
 	u->item.nodes[0] = '\0';
 	for (const struct json *j = nodes != NULL && nodes->type == JSON_ARRAY ? nodes->child : NULL; j != NULL; j = j->next) {
 		const char *path = json_get_str(j, "path");
@@ -96,6 +107,18 @@ usb_news(struct session *s, const struct json *payload)
 
 /* ---- what the operator says ---- */
 
+/* Nothing can be lent to it, now or later. A run this hub does not know is the device's to judge. */
+static bool
+run_is_over(struct hub *hub, const char *handle)
+{
+	struct run *run = handle[0] != '\0' ? run_get(hub, handle) : NULL;
+	bool over = run != NULL && run_is_closed(run);
+
+	if (run != NULL)
+		run_put(run);
+	return over;
+}
+
 int
 client_usb(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
@@ -107,6 +130,8 @@ client_usb(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (msg->hdr.id == 0 || !admin_usb_ok(&req))
 		return -EPROTO;
+	if (run_is_over(((struct client *)ctx)->hub, req.handle))
+		return client_say(ctx, &msg->hdr, -ESRCH, "run %s has ended", req.handle);
 	u = (struct hub_usb *)forward_begin(ctx, msg, &kind, sizeof(*u), req.device, req.id, &w, &r);
 	if (u == NULL)
 		return r;

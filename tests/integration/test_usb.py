@@ -2,8 +2,9 @@
 
 edgehub, connectd, workerd and launcher are the real ones; in privhelper's place is tests/tools/fakepriv.py, which is the kernel as well, and the
 usbipd is the Exporter below. What a kernel does with it is tests/vm/usb.sh. B106 (a lease without an end): whatever ends frees both
-sides. B112 (the device too many): the refusal says how many ports are in use. B114 (a loop): a device that is itself forwarded is not lent on.
+sides. B109 (a reset that looks like the end): who forwards it asks again. B112 (the device too many): the refusal says how many ports are in use. B114 (a loop): a device that is itself forwarded is not lent on.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -29,14 +30,25 @@ class Exporter:
     """A usbipd with one device: answers the import, then sends back what it gets."""
 
     def __init__(self, busid="1-2", vendor=0x1234, product=0x5678, speed=3, path=None, dev=5, status=0, raw=None, reads=True, goes=False):
-        self.reads, self.goes = reads, goes
+        self.reads, self.goes, self.path, self.dev, self.speed = reads, goes, path, dev, speed
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.busid, self.ended, self.conns = busid, 0, []
-        device = struct.pack(">256s32sIIIHHHBBBBBB", (path or f"/sys/devices/pci0000:00/usb1/{busid}").encode(), busid.encode(), 1, dev, speed,
-                             vendor, product, 0, 0, 0, 0, 1, 1, 1)
-        self.reply = raw if raw is not None else struct.pack(">HHI", 0x0111, 3, status) + (device if status == 0 else b"")
+        self.present(vendor, product, status)
+        self.reply = self.reply if raw is None else raw
         threading.Thread(target=self.serve, daemon=True).start()
+
+    def present(self, vendor=0x1234, product=0x5678, status=0):
+        """What it says to the next one who asks."""
+        device = struct.pack(">256s32sIIIHHHBBBBBB", (self.path or f"/sys/devices/pci0000:00/usb1/{self.busid}").encode(), self.busid.encode(), 1,
+                             self.dev, self.speed, vendor, product, 0, 0, 0, 0, 1, 1, 1)
+        self.reply = struct.pack(">HHI", 0x0111, 3, status) + (device if status == 0 else b"")
+
+    def drop(self):
+        """The device went: usbipd closes."""
+        for c in self.conns:
+            with contextlib.suppress(OSError):
+                c.shutdown(socket.SHUT_RDWR)
 
     def serve(self):
         while True:
@@ -74,11 +86,7 @@ class Exporter:
         c.close()
 
     def close(self):
-        for c in self.conns:
-            try:
-                c.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        self.drop()
         self.sock.close()
 
 
@@ -120,8 +128,8 @@ class Site:
         self.exporters.append(Exporter(**kw))
         return self.exporters[-1]
 
-    def forward(self, e, *args, busid=None):
-        p = self.hub.popen("-j", "usb", "forward", "dev", "--busid", busid or e.busid, "--server", f"127.0.0.1:{e.port}", *args)
+    def forward(self, e, *args, busid=None, retry=0):
+        p = self.hub.popen("-j", "usb", "forward", "dev", "--busid", busid or e.busid, "--server", f"127.0.0.1:{e.port}", "--retry", str(retry), *args)
         self.clients.append(p)
         return p
 
@@ -265,6 +273,65 @@ def test_b106_a_usbipd_that_stops_reading(site):
     assert p.wait(45) == 1 and b"the usbipd ended it" in p.stderr.read()
     wait_for(lambda: site.devices()["devices"] == [], 20, site.devices)
     assert site.hub.cli("run", "dev", "--", "echo", "on").decode() == "on\n"
+
+
+def test_b109_a_device_that_goes_and_comes_back(site):
+    """The usbipd closes and offers the same bus id again: it is attached again to the same port, for the same run, and nothing grows. Another
+    product under that bus id is refused with the reason; then the right one is taken. The same after connectd was replaced."""
+    e = site.exporter()
+    run = site.run(["sleep", "600"])
+    p = site.forward(e, "--for", run, "--name", "stick", retry=90)
+    asked = 1
+
+    def lent():
+        rows = site.hub.json("usb", "list")
+        return len(e.conns) >= asked and [(r["name"], r["opened"], r["port"], r["handle"], r["product_id"], r["nodes"] != "") for r in rows] == \
+            [("stick", True, 0, run, "5678", True)]
+
+    def fds():
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in (site.hub.proc.pid, site.agent.pid("connectd"), p.pid)]
+    wait_for(lent, 30, site.told)
+    before = fds()
+    for _ in range(5):
+        asked = len(e.conns) + 1
+        e.drop()
+        wait_for(lent, 40, lambda: f"{site.told()} {site.agent.log_tail(20)}")
+    assert fds() == before
+    asked = len(e.conns) + 2
+    e.present(product=0x9999)
+    e.drop()
+    wait_for(lambda: len(e.conns) >= asked, 40, site.told)
+    e.present()
+    wait_for(lent, 40, site.told)
+    asked = len(e.conns) + 1
+    site.agent.kill9("connectd")
+    wait_for(lent, 60, lambda: f"{site.told()} {site.agent.log_tail(20)}")
+    # The run ends: nothing is asked for any more.
+    site.hub.cli("signal", run, "KILL")
+    assert p.wait(60) == 1
+    said = p.stderr.read().decode()
+    assert "stick: asked for again in 0.5 s" in said and "the forwarder has 1234:9999 there" in said and f"run {run} has ended" in said, said
+    wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()}")
+
+
+def test_b109_one_that_stays_away_is_given_up(site):
+    e = site.exporter()
+    p = site.forward(e, "--name", "stick", retry=2)
+    site.opened(p)
+    e.present(status=1)
+    e.drop()
+    assert p.wait(60) == 1
+    assert b"stick did not come back within 2 s" in p.stderr.read()
+    # Told to end while it waits: no failure.
+    e.present()
+    p = site.forward(e, "--name", "stick", retry=60)
+    site.opened(p)
+    e.present(status=1)
+    e.drop()
+    wait_for(lambda: len(e.conns) >= 6, 40, "it was asked again")
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(30) == 0
+    wait_for(site.free, 20, lambda: f"{site.told()} {site.devices()}")
 
 
 def test_refusals_and_a_start_that_names_a_device(site):

@@ -63,12 +63,12 @@ sed -i "s/SIZE/$size/" /tmp/reader
 h=$(edgehub run vm --workdir usb --detach -- sh -c "$(cat /tmp/reader)")
 other=$(edgehub run vm --workdir other --detach -- sh -c 'for i in $(seq 1000); do ls /dev/edgeward; sleep 0.5; done')
 line() { edgehub logs "$h" 2>/dev/null | sed -n "s/^$1 //p" | head -1; }
-systemd-run --quiet --unit=test-disk edgehub -j usb forward vm --busid "$disk" --for "$h" --name disk --match 46f4:0001
+systemd-run --quiet --unit=test-disk edgehub -j usb forward vm --retry 0 --busid "$disk" --for "$h" --name disk --match 46f4:0001
 ok "the disk is opened" until_ok 60 bash -c 'edgehub -j usb list | grep -q "\"opened\": *true"'
 ok "its node is in the run's /dev" until_ok 60 bash -c "edgehub logs $h | grep -q '^node /dev/edgeward/sd'"
 ok "the run reads all of it" until_ok 120 bash -c "edgehub logs $h | grep -q '^sum '"
 ok "and it is the disk" is "$(line sum)" "$sum"
-systemd-run --quiet --unit=test-serial edgehub usb forward vm --busid "$serial" --for "$h" --name serial
+systemd-run --quiet --unit=test-serial edgehub usb forward vm --retry 0 --busid "$serial" --for "$h" --name serial
 ok "the serial adapter, too" until_ok 60 bash -c "edgehub logs $h | grep -q '^done'"
 ok "what the run wrote came out of it" until_ok 20 grep -q "hello from the run" /results/serial.txt
 ok "the run sees its devices and no other" is "$(line sees)" "bus $(basename "$(line node)") $(basename "$(line tty)") "
@@ -81,9 +81,9 @@ ok "udisks and the like are told to stay away" bash -c "udevadm info /dev/$(base
 edgectl devices
 ok "edgectl shows both" is "$(edgectl devices | grep -c ready)" 2
 ok "two ports are in use" is "$(used)" 2
-ok "a device that is in use is refused" bash -c "! edgehub usb forward vm --busid $disk 2>/tmp/again; grep -q 'in use' /tmp/again"
+ok "a device that is in use is refused" bash -c "! edgehub usb forward vm --retry 0 --busid $disk 2>/tmp/again; grep -q 'in use' /tmp/again"
 ok "one that sits on a virtual port itself is refused" bash -c "
-	v=\$(basename \$(ls -d $VHCI/usb*/*-1 | head -1)); usbip bind -b \$v >/dev/null 2>&1 && ! edgehub usb forward vm --busid \$v 2>/tmp/loop; usbip unbind -b \$v >/dev/null 2>&1; grep -qE 'virtual controller|not exported|no such' /tmp/loop || ! [ -s /tmp/loop ]"
+	v=\$(basename \$(ls -d $VHCI/usb*/*-1 | head -1)); usbip bind -b \$v >/dev/null 2>&1 && ! edgehub usb forward vm --retry 0 --busid \$v 2>/tmp/loop; usbip unbind -b \$v >/dev/null 2>&1; grep -qE 'virtual controller|not exported|no such' /tmp/loop || ! [ -s /tmp/loop ]"
 
 # One end at a time.
 systemctl stop test-serial
@@ -97,7 +97,7 @@ ok "and no node is left" is "$(find /dev/edgeward -type b -o -type c | wc -l)" 0
 
 # A link that goes silent during a transfer: both sides are free within 30 s.
 h=$(edgehub run vm --workdir usb --detach -- sh -c 'while :; do for d in /dev/edgeward/sd?; do [ -b "$d" ] && { echo reading; dd if=$d of=/dev/null bs=64k iflag=direct; }; done; sleep 0.2; done')
-systemd-run --quiet --unit=test-silent edgehub usb forward vm --busid "$disk" --for "$h"
+systemd-run --quiet --unit=test-silent edgehub usb forward vm --retry 0 --busid "$disk" --for "$h"
 ok "a transfer runs" until_ok 60 bash -c "edgehub logs $h | grep -q '^reading'"
 systemctl kill -s STOP edgeward-connectd
 began=$SECONDS
@@ -115,7 +115,7 @@ lent() {
 }
 lend() { # lend UNIT HANDLE
 	systemctl stop "$1" 2>/dev/null; systemctl reset-failed "$1" 2>/dev/null
-	systemd-run --quiet --unit="$1" edgehub usb forward vm --busid "$disk" --for "$2"
+	systemd-run --quiet --unit="$1" edgehub usb forward vm --retry 0 --busid "$disk" --for "$2"
 	lent "$1"
 }
 
@@ -176,7 +176,7 @@ segment() { # segment NAME ARGS...
 slowest() { # of five questions, each to the device and back through the hub, in ms
 	local worst=0 t
 	for _ in 1 2 3 4 5; do
-		t=$(date +%s%N); edgehub usb forward vm --busid 9-9 >/dev/null 2>&1; edgectl status >/dev/null; t=$((($(date +%s%N) - t) / 1000000))
+		t=$(date +%s%N); edgehub usb forward vm --retry 0 --busid 9-9 >/dev/null 2>&1; edgectl status >/dev/null; t=$((($(date +%s%N) - t) / 1000000))
 		[ $t -lt $worst ] || worst=$t
 	done
 	echo $worst

@@ -49,7 +49,7 @@ complete -c edgehub -n '__fish_seen_subcommand_from shell' -l timeout -r -d 'its
 complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
 complete -c edgehub -n '__fish_seen_subcommand_from secret' -a 'revoke refresh' -l kill
 complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edgehub_devices)'
-for option in busid server for name match
+for option in busid server for name match retry
 	complete -c edgehub -n '__fish_seen_subcommand_from usb' -l $option -x
 end
 complete -c edgehub -n '__fish_seen_subcommand_from services proxy ssh-proxy' -a '(__edgehub_devices)'

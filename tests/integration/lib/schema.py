@@ -32,7 +32,7 @@ PAYLOADS = {
     "log_open": ({"handle": STR, "channel": INT}, {}, {}),
     "stream_open": ({"channel": INT, "kind": STR, "handle": STR, "size": INT, "sha256": STR}, {}, {}),
     "stream_opened": ({"channel": INT}, {"offset": INT, "window": INT}, {}),
-    "device_opened": ({"device_id": STR, "kind": STR, "channel": INT, "bus": INT, "dev": INT, "speed": INT, "port": INT, "nodes": LIST}, {}, {}),
+    "device_opened": ({"device_id": STR, "kind": STR, "channel": INT, "bus": INT, "dev": INT, "speed": INT, "vendor_id": STR, "product_id": STR, "port": INT, "nodes": LIST}, {}, {}),
     "device_close": ({"device_id": STR, "reason": STR}, {}, {}),
     "upgrading": ({"accepted": BOOL}, {"reason": STR, "already_current": BOOL, "from_version": STR, "target_version": STR}, {}),
     "upgrade_result": ({"from_version": STR, "to_version": STR, "outcome": STR, "reason": STR}, {}, {}),
