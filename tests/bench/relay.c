@@ -5,7 +5,7 @@
  *   relay server [ADDRESS PORT]      "listening PORT"; every connection in a process of its own; without a port: an import comes first
  *   relay client fd|PORT|ADDRESS:PORT PINGS MIB    fd: standard input is a socket that is joined to a server already
  *
- * Figures, a line each: rtt_us (median), rtt_p99_us, MBps.
+ * Figures, a line each: rtt_us (median), rtt_p99_us, disk_MBps (not over ADDRESS:PORT), MBps.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -17,6 +17,8 @@
 #include "bench.h"
 
 #define HEAD	48
+#define BLOCK	(64u << 10)
+#define BLOCKS	1000
 #define BUSID	"1-2"
 
 enum { ECHO = 1, SEND = 2 };
@@ -142,8 +144,28 @@ dial(const char *where)
 	return fd;
 }
 
+/* As a USB disk is read: the command, then the data, then the status, each when the one before is there. False: the end. */
 static int
-client(int fd, int pings, uint64_t bytes)
+read_blocks(int fd)
+{
+	struct head echo = { .op = ECHO }, send = { .op = SEND, .bytes = BLOCK };
+
+	for (int i = 0; i < BLOCKS; i++) {
+		write_all(fd, &echo, sizeof(echo));
+		if (!read_all(fd, &echo, sizeof(echo)))
+			return 0;
+		write_all(fd, &send, sizeof(send));
+		if (!read_all(fd, data, BLOCK))
+			return 0;
+		write_all(fd, &echo, sizeof(echo));
+		if (!read_all(fd, &echo, sizeof(echo)))
+			return 0;
+	}
+	return 1;
+}
+
+static int
+client(int fd, int pings, uint64_t bytes, int disk)
 {
 	struct head h = { .op = ECHO };
 	double *times = calloc((size_t)pings + 1, sizeof(*times)), begin;
@@ -158,6 +180,12 @@ client(int fd, int pings, uint64_t bytes)
 	}
 	report("rtt_us", quantile(times, (size_t)pings, 0.5) * 1e6);
 	report("rtt_p99_us", quantile(times, (size_t)pings, 0.99) * 1e6);
+	if (disk) {
+		begin = now();
+		if (!read_blocks(fd))
+			return 1;
+		report("disk_MBps", (double)BLOCK * BLOCKS / (now() - begin) / 1e6);
+	}
 	h = (struct head){ .op = SEND, .bytes = bytes };
 	begin = now();
 	write_all(fd, &h, sizeof(h));
@@ -189,5 +217,5 @@ main(int argc, char **argv)
 		if (!read_all(fd, reply, sizeof(reply)))
 			return 1;
 	}
-	return client(fd, atoi(argv[3]), strtoull(argv[4], NULL, 10) << 20);
+	return client(fd, atoi(argv[3]), strtoull(argv[4], NULL, 10) << 20, strchr(argv[2], ':') == NULL);
 }
