@@ -50,6 +50,7 @@ struct conn {
 	size_t msg_len, msg_size;
 	uint8_t *out;
 	size_t out_pos, out_len, out_size;
+	size_t bulk_max;		/* queued bytes beyond which streams wait, in this turn of conn_flush() */
 	size_t bulk, bulk_head;		/* begun: where its head is, and how long that was thought to be */
 };
 

@@ -58,17 +58,19 @@ write_out(struct conn *conn)
 	return waiting(conn) < before;
 }
 
-/* Of streams little is taken at a time, and sent while it is still in the processor's cache. */
+/* Of streams little is taken at a time, and sent while it is still in the processor's cache; the first of it alone: see STREAM_FIRST. */
 void
 conn_flush(struct conn *conn)
 {
 	bool streams, moved = false;
 	size_t turn = 0;
 
+	conn->bulk_max = waiting(conn) == 0 ? 1 : CONN_BULK;
 	do {
 		streams = conn->state == CONN_OPEN && conn->session != NULL;
 		if (streams)
-			session_pump(conn->session);
+			session_pump(conn->session, conn->bulk_max == 1);
+		conn->bulk_max = CONN_BULK;
 		turn += conn->out_len - conn->out_pos;
 		moved = write_out(conn) || moved;
 	} while (streams && conn->state == CONN_OPEN && waiting(conn) == 0 && turn < CONN_WRITE_TURN && session_has_more(conn->session));
@@ -186,7 +188,7 @@ conn_bulk_begin(struct conn *conn, size_t len)
 {
 	uint8_t *p = NULL;
 
-	if (conn->state == CONN_OPEN && conn->out_len - conn->out_pos < CONN_BULK)
+	if (conn->state == CONN_OPEN && conn->out_len - conn->out_pos < conn->bulk_max)
 		p = out_room(conn, head_len(len) + len);
 	if (p == NULL)
 		return NULL;

@@ -52,10 +52,11 @@ streams_done(struct session *s)
 }
 
 void
-session_pump(struct session *s)
+session_pump(struct session *s, bool first)
 {
+	s->mux.piece = first ? STREAM_FIRST : STREAM_DATA_MAX;
 	if (!s->gone)
-		mux_pump(&s->mux, MUX_ATTACH, MUX_FILE);
+		mux_pump(&s->mux, MUX_ATTACH, first ? MUX_USB : MUX_FILE);
 }
 
 bool

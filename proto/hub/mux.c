@@ -523,7 +523,8 @@ static int
 send_some(struct mux *m, struct mux_chan *c)
 {
 	uint64_t left = c->tx_limit - c->tx_next;
-	size_t max = left < STREAM_DATA_MAX ? (size_t)left : STREAM_DATA_MAX;
+	size_t piece = m->piece > 0 && m->piece < STREAM_DATA_MAX ? m->piece : STREAM_DATA_MAX;
+	size_t max = left < piece ? (size_t)left : piece;
 	uint8_t *room = m->ops->begin(STREAM_HEADER + max, m->ctx);
 	ssize_t n;
 

@@ -23,6 +23,11 @@
 #define MUX_CHANNELS_MAX	256u		/* open at a time */
 #define MUX_USED_MAX		4096u		/* ids of the peer that are remembered; then they must go up */
 #define MUX_WINDOW_MAX		(1u << 20)	/* what an owner may promise */
+/*
+ * Of a block that goes into an idle link the first piece leaves alone: the other end is at work on it while the rest is read and encrypted, and
+ * who asks for a block at a time, as a disk's driver does, waits less. With all heads around it, it is one TLS record.
+ */
+#define STREAM_FIRST		16300u
 #define MUX_WINDOW_BULK	(512u << 10)		/* a device's or a segment's: news of its half is there before the rest is used */
 
 /* In the order they are served; the session's logs go between MUX_L2 and MUX_FILE: see mux_pump(). */
@@ -107,6 +112,7 @@ struct mux {
 	unsigned nused;
 	uint32_t used_max;
 	uint32_t next_id;		/* of ours */
+	size_t piece;			/* of a frame of bytes, at most; 0 = STREAM_DATA_MAX. The owner's, from one mux_pump() to the next */
 	uint32_t recent[8];		/* unknown channels that were answered lately: one RESET is enough */
 	unsigned nrecent;
 };

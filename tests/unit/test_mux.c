@@ -582,6 +582,27 @@ a_hole_that_does_not_fit_resets(void **state)
 	assert_true(d.closes == 1 && d.code == STREAM_RESET_WINDOW);
 }
 
+/* The owner of the connection may ask for a small first frame; what follows is as long as ever, and no byte is lost between them. */
+static void
+a_piece_is_no_longer_than_asked_for(void **state)
+{
+	static struct owner h, d;
+
+	open_both(&h, &d, &usb);
+	h.total = 100000;
+	mux_want(&h.c);
+	hub.m.piece = STREAM_FIRST;
+	hub.room = 1;
+	mux_pump(&hub.m, MUX_ATTACH, MUX_USB);
+	assert_true(hub.n == 1 && hub.out[0].len == STREAM_HEADER + STREAM_FIRST);
+	hub.m.piece = STREAM_DATA_MAX;
+	hub.room = 1000;
+	mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
+	assert_true(hub.n == 3 && hub.out[1].len == STREAM_HEADER + STREAM_DATA_MAX);
+	carry(&hub, &dev);
+	assert_int_equal(d.got, 100000);
+}
+
 static void
 the_end_of_the_session_closes_all(void **state)
 {
@@ -604,7 +625,7 @@ main(void)
 		T(classes_go_first_and_equals_take_turns), T(without_room_nothing_is_lost),
 		T(what_breaks_the_rules_ends_the_channel_only), T(overlap_is_trimmed), T(ids_are_odd_and_used_once),
 		T(an_unknown_channel_is_answered_once), T(an_owner_may_end_it_inside_a_call),
-		T(a_resumed_stream_goes_on_where_the_receiver_says), T(the_end_of_the_session_closes_all),
+		T(a_resumed_stream_goes_on_where_the_receiver_says), T(the_end_of_the_session_closes_all), T(a_piece_is_no_longer_than_asked_for),
 		T(a_hole_keeps_its_place), T(a_hole_that_does_not_fit_resets),
 	};
 
