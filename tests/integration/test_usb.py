@@ -296,7 +296,7 @@ def test_b109_a_device_that_goes_and_comes_back(site):
         asked = len(e.conns) + 1
         e.drop()
         wait_for(lent, 40, lambda: f"{site.told()} {site.agent.log_tail(20)}")
-    assert fds() == before
+    wait_for(lambda: fds() == before, 10, lambda: f"{fds()}, {before} before")
     asked = len(e.conns) + 2
     e.present(product=0x9999)
     e.drop()
