@@ -33,10 +33,11 @@ struct ws {
 	uint16_t close_code;
 	char close_reason[WS_REASON_MAX + 1];
 	size_t begun_head;		/* header bytes reserved by ws_begin() */
-	uint8_t head[HEAD_MAX];		/* of the frame in hand; head_len 0 = none is */
+	uint8_t head[HEAD_MAX];		/* of the frame in hand */
 	size_t head_len, head_given;	/* bytes read; bytes wslay has had of them */
 	uint64_t left;			/* of its payload, not read yet */
 	bool fragmented;		/* more frames of the message are to come */
+	bool begun;			/* it is known who takes the frame in hand: */
 	bool bulk;			/* it is read to bulk_buf */
 	uint8_t *bulk_buf;
 	size_t bulk_len, bulk_size;
@@ -183,29 +184,6 @@ take(struct ws *ws, uint8_t *buf, size_t len)
 	return 0;
 }
 
-/* For wslay: the frame in hand and not a byte more. */
-static ssize_t
-on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
-{
-	struct ws *ws = arg;
-	size_t n = ws->head_len - ws->head_given;
-
-	(void)flags;
-	if (n > 0) {
-		n = n < len ? n : len;
-		memcpy(buf, ws->head + ws->head_given, n);
-		ws->head_given += n;
-		return (ssize_t)n;
-	}
-	n = ws->left > 0 ? take(ws, buf, len < ws->left ? len : (size_t)ws->left) : 0;
-	ws->left -= n;
-	if (n > 0)
-		return (ssize_t)n;
-	/* Whatever it was, it is no protocol error: wslay shall leave it at that. */
-	wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
-	return -1;
-}
-
 /* How long the head in hand is, as far as its first bytes tell. */
 static size_t
 head_size(const struct ws *ws)
@@ -218,31 +196,60 @@ head_size(const struct ws *ws)
 	return 2u + (len == 126 ? 2u : len == 127 ? 8u : 0u) + ((ws->head[1] & MASKED) != 0 ? MASK_LEN : 0u);
 }
 
-/* Reads the head of the next frame and decides who takes the frame. False: not now. */
+/* More of the head in hand, up to size bytes of it. False: not now, or not all. */
 static bool
-read_head(struct ws *ws)
+read_head(struct ws *ws, size_t size)
 {
-	unsigned len, opcode;
+	unsigned len;
 
-	while (ws->head_len < head_size(ws)) {
-		size_t n = take(ws, ws->head + ws->head_len, head_size(ws) - ws->head_len);
-
-		if (n == 0)
-			return false;
-		ws->head_len += n;
-	}
+	if (ws->head_len < size)
+		ws->head_len += take(ws, ws->head + ws->head_len, size - ws->head_len);
+	if (ws->head_len < size)
+		return false;
 	len = ws->head[1] & 0x7f;
 	ws->left = len < 126 ? len : 0;
 	for (unsigned i = 0; len >= 126 && i < (len == 126 ? 2u : 8u); i++)
 		ws->left = ws->left << 8 | ws->head[2 + i];
-	ws->bulk = ws->head[0] == (FIN | WSLAY_BINARY_FRAME) && (ws->head[1] & MASKED) == 0 && !ws->fragmented && ws->left >= BULK_MIN &&
-	    ws->left <= WS_MESSAGE_MAX && (len == 126 || ws->left > UINT16_MAX);
-	opcode = ws->head[0] & 0x0f;
-	if (opcode <= WSLAY_BINARY_FRAME)
-		ws->fragmented = (ws->head[0] & FIN) == 0;
-	ws->head_given = 0;
-	ws->bulk_len = 0;
 	return true;
+}
+
+/* For wslay: the frame in hand and not a byte more. */
+static ssize_t
+on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void *arg)
+{
+	struct ws *ws = arg;
+	size_t n;
+
+	(void)flags;
+	if (ws->head_given == ws->head_len && ws->head_len < head_size(ws))
+		(void)read_head(ws, head_size(ws));
+	n = ws->head_len - ws->head_given;
+	if (n > 0) {
+		n = n < len ? n : len;
+		memcpy(buf, ws->head + ws->head_given, n);
+		ws->head_given += n;
+		return (ssize_t)n;
+	}
+	n = ws->head_len == head_size(ws) && ws->left > 0 ? take(ws, buf, len < ws->left ? len : (size_t)ws->left) : 0;
+	ws->left -= n;
+	if (n > 0)
+		return (ssize_t)n;
+	/* Whatever it was, it is no protocol error: wslay shall leave it at that. */
+	wslay_event_set_error(wslay, WSLAY_ERR_WOULDBLOCK);
+	return -1;
+}
+
+/* By the first two bytes of a head: it may be bulk, so all of it is to be known first. wslay says of two bytes already what is wrong with them. */
+static bool
+may_be_bulk(const struct ws *ws)
+{
+	return !ws->fragmented && ws->head_given == 0 && ws->head[0] == (FIN | WSLAY_BINARY_FRAME) && ws->head[1] >= 126 && ws->head[1] <= 127;
+}
+
+static bool
+is_bulk(const struct ws *ws)
+{
+	return may_be_bulk(ws) && ws->left >= BULK_MIN && ws->left <= WS_MESSAGE_MAX && (ws->head[1] == 126 || ws->left > UINT16_MAX);
 }
 
 static void
@@ -269,7 +276,6 @@ read_bulk(struct ws *ws)
 		ws->bulk_len += n;
 		ws->left -= n;
 	}
-	ws->head_len = 0;
 	ws->cb.binary(ws->bulk_buf, len, ws->ctx);
 	if (ws->bulk_size > BULK_KEEP) {
 		free(ws->bulk_buf);
@@ -278,21 +284,36 @@ read_bulk(struct ws *ws)
 	}
 }
 
+/* A frame begins: whose it is. False: not now. */
+static bool
+begin_frame(struct ws *ws)
+{
+	if (!read_head(ws, 2) || (may_be_bulk(ws) && !read_head(ws, head_size(ws))))
+		return false;
+	ws->begun = true;
+	ws->bulk = is_bulk(ws);
+	ws->bulk_len = 0;
+	if ((ws->head[0] & 0x0f) <= WSLAY_BINARY_FRAME)
+		ws->fragmented = (ws->head[0] & FIN) == 0;
+	return true;
+}
+
 /* What there is of one frame at most. 0, or wslay's error. */
 static int
 receive_some(struct ws *ws)
 {
 	int r = 0;
 
-	if (ws->head_len < head_size(ws) && !read_head(ws))
+	if (!ws->begun && !begin_frame(ws))
 		return 0;
-	if (ws->bulk) {
+	if (ws->bulk)
 		read_bulk(ws);
-		return 0;
-	}
-	r = wslay_event_recv(ws->wslay);
-	if (ws->head_given == ws->head_len && ws->left == 0)
+	else
+		r = wslay_event_recv(ws->wslay);
+	if (ws->head_len == head_size(ws) && ws->left == 0 && (ws->bulk || ws->head_given == ws->head_len)) {
 		ws->head_len = ws->head_given = 0;
+		ws->begun = false;
+	}
 	return r;
 }
 

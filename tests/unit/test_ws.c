@@ -144,7 +144,8 @@ static void
 broken(void **state)
 {
 	static const struct { const char *what; const char *data; size_t len; uint16_t code; } t[] = {
-		{ "reserved bit", "\xc1\x01" "a", 3, 1002 }, { "reserved opcode", "\x83\x00", 2, 1002 },
+		{ "reserved bit", "\xc1\x01" "a", 3, 1002 }, { "reserved bits, and no whole head", "\xff\xff\xff", 3, 1002 },
+		{ "long ping, and no whole head", "\x89\xff", 2, 1002 }, { "reserved opcode", "\x83\x00", 2, 1002 },
 		{ "reserved control opcode", "\x8b\x00", 2, 1002 }, { "masked", "\x81\x81" "abcdx", 7, 1002 },
 		{ "fragmented ping", "\x09\x00", 2, 1002 }, { "long ping", "\x89\x7e\x00\x7e", 4, 1002 },
 		{ "continuation of nothing", "\x80\x01" "a", 3, 1002 },
