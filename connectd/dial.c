@@ -129,7 +129,7 @@ go_on_tls(struct dial *dial)
 		return;
 	}
 	if (r < 0)
-		tls_why(dial->t, r, &dial->params.url, dial->params.min_wall_ns, &end);
+		tls_why(dial->t, r, TLS_HUB, &dial->params.url, dial->params.min_wall_ns, &end);
 	else if (tls_check_pins(dial->t, &dial->params.pins, &end) == 0) {
 		done(dial);
 		return;

@@ -173,7 +173,7 @@ failed(const struct svcconn_end *end, void *ctx)
 	struct svc_stream *st = ctx;
 	char text[SVCJUDGE_WHY + 32];
 
-	record(st, end->status == 403 ? "refused" : "failed", end->why);
+	record(st, end->status == 403 ? "refused" : end->untrusted ? "untrusted" : "failed", end->why);
 	snprintf(text, sizeof(text), "upstream error: %s", end->why);
 	if (end->status == 403)
 		answer_denied(st, end->why);

@@ -28,7 +28,7 @@ struct svcconn {
 	struct loop_io io;
 	struct loop_timer timer;	/* begins; then the time to connect */
 	struct outq out;
-	bool warned, loopback, ending, wants_room;
+	bool warned, loopback, ending, wants_room, untrusted;
 	bool told;			/* that it can be read; nobody has read since */
 	size_t n;
 	union netaddr addrs[DNS_ADDRS_MAX];
@@ -38,7 +38,7 @@ struct svcconn {
 static void
 fail(struct svcconn *c, unsigned status, const char *why)
 {
-	struct svcconn_end end = { .status = status };
+	struct svcconn_end end = { .status = status, .untrusted = c->untrusted };
 
 	snprintf(end.why, sizeof(end.why), "%.*s", (int)sizeof(end.why) - 1, why);
 	c->state = SVCCONN_DEAD;
@@ -144,7 +144,8 @@ go_on_tls(struct svcconn *c)
 	}
 	if (r < 0) {
 		snprintf(url.host, sizeof(url.host), "%s", c->p.target.host);
-		tls_why(&c->t, r, &url, 0, &why);
+		tls_why(&c->t, r, TLS_SERVICE, &url, 0, &why);
+		c->untrusted = strncmp(why.code, "tls-", 4) == 0;
 		fail(c, 502, why.detail);
 		return;
 	}

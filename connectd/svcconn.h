@@ -31,6 +31,7 @@ struct svcconn_params {
 
 struct svcconn_end {
 	unsigned status;		/* 403 by the policy, 502, 504 */
+	bool untrusted;			/* by its certificate */
 	char why[SVCJUDGE_WHY];
 };
 

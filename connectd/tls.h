@@ -31,8 +31,11 @@ int tls_start(struct transport *t, const struct tls_trust *trust, const struct u
 /* Goes on with the handshake. 1 = done, 0 = waits for the peer or for room, negative = failed: tls_why(). */
 int tls_handshake(struct transport *t);
 
+/* Whose certificate it is, and where its CA belongs. */
+enum tls_peer { TLS_HUB, TLS_SERVICE };
+
 /* Fills end from the failed handshake err. floor_ns as above, for the sentence about dates. */
-void tls_why(const struct transport *t, int err, const struct url *url, int64_t floor_ns, struct hubconn_end *end);
+void tls_why(const struct transport *t, int err, enum tls_peer peer, const struct url *url, int64_t floor_ns, struct hubconn_end *end);
 
 /* After the handshake: 0, or -EPERM with end filled when the leaf's key is not one of the pins. */
 int tls_check_pins(const struct transport *t, const struct pinset *pins, struct hubconn_end *end);

@@ -30,8 +30,15 @@ tls_handshake(struct transport *t)
 	return err == SSL_ERROR_SYSCALL || t->eof ? -ECONNRESET : -EPROTO;
 }
 
+static const struct {
+	const char *who, *other_name, *untrusted;
+} peers[] = {
+	[TLS_HUB] = { "the hub", "", "a private CA goes into [hub] ca-file, and it must be that of this hub" },
+	[TLS_SERVICE] = { "the service", ": ask for it by a name that is in it", "add its CA to those this device trusts, or to [hub] ca-file" },
+};
+
 static void
-why_date(const char *code, const char *what, int64_t floor_ns, struct hubconn_end *end)
+why_date(const char *code, const char *who, const char *what, int64_t floor_ns, struct hubconn_end *end)
 {
 	time_t at = (time_t)tls_check_time(monotime_wall_ns(), floor_ns);
 	struct tm tm;
@@ -40,33 +47,35 @@ why_date(const char *code, const char *what, int64_t floor_ns, struct hubconn_en
 	if (gmtime_r(&at, &tm) != NULL)
 		strftime(day, sizeof(day), "%Y-%m-%d", &tm);
 	hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, code,
-	    "the hub's certificate %s; this device takes today for %s: check its clock and the certificate", what, day);
+	    "%s's certificate %s; this device takes today for %s: check its clock and the certificate", who, what, day);
 }
 
 void
-tls_why(const struct transport *t, int err, const struct url *url, int64_t floor_ns, struct hubconn_end *end)
+tls_why(const struct transport *t, int err, enum tls_peer peer, const struct url *url, int64_t floor_ns, struct hubconn_end *end)
 {
-	long verify = SSL_get_verify_result(t->ssl);
+	const char *who = peers[peer].who;
+	/* Where any certificate will do, what is wrong with it is not the reason. */
+	long verify = SSL_get_verify_mode(t->ssl) == SSL_VERIFY_NONE ? X509_V_OK : SSL_get_verify_result(t->ssl);
 	unsigned long queued = ERR_peek_error();
 	const char *reason = ERR_reason_error_string(queued);
 
 	if (verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH)
-		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "the hub's certificate is not for %.100s", url->host);
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "%s's certificate is not for %.100s%s", who, url->host,
+		    peers[peer].other_name);
 	else if (verify == X509_V_ERR_CERT_HAS_EXPIRED)
-		why_date("tls-expired", "has expired", floor_ns, end);
+		why_date("tls-expired", who, "has expired", floor_ns, end);
 	else if (verify == X509_V_ERR_CERT_NOT_YET_VALID)
-		why_date("tls-not-yet-valid", "is not yet valid", floor_ns, end);
+		why_date("tls-not-yet-valid", who, "is not yet valid", floor_ns, end);
 	else if (verify != X509_V_OK)
 		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-untrusted",
-		    "the hub's certificate is not trusted (%.80s): a private CA goes into [hub] ca-file, and it must be that of this hub",
-		    X509_verify_cert_error_string(verify));
+		    "%s's certificate is not trusted (%.80s): %s", who, X509_verify_cert_error_string(verify), peers[peer].untrusted);
 	else if (err == -EPROTO)
 		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls", "the TLS handshake failed: %.120s",
 		    reason != NULL ? reason : "protocol error");
 	else if (err == -ECONNRESET || err == -EPIPE)
 		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls", "the connection was closed during the TLS handshake");
 	else
-		hubend_set_errno(end, HUBCONN_TLS, err, "the hub");
+		hubend_set_errno(end, HUBCONN_TLS, err, who);
 	ERR_clear_error();
 }
 

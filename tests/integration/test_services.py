@@ -21,7 +21,7 @@ import time
 import pytest
 
 from lib import openmetrics, proc
-from lib.services import REPORTS, Service, Site, exchange, get, header, say
+from lib.services import REPORTS, Service, Site, Tls, exchange, get, header, say
 from lib.proc import wait_for
 from lib.session import DATA, END, RESET, WINDOW
 
@@ -543,28 +543,6 @@ def test_ten_thousand(site, service, port):
              lambda: f"descriptors: {fds}, now {[len(proc.settled_fds(p)) for p in pids]}")
     grown = [proc.pss_kb(p) - m for p, m in zip(pids, memory)]
     assert all(g < (2048 if not proc.sanitized(p) else 16384) for g, p in zip(grown, pids)), grown
-
-
-class Tls(Service):
-    """The same behind TLS, with a certificate that nobody has signed for this name."""
-
-    def __init__(self, leaf, **limits):
-        self.ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ctx.load_cert_chain(leaf.cert_file, leaf.key_file)
-        for name, value in limits.items():
-            setattr(self.ctx, name, value)
-        super().__init__()
-
-    def _one(self, c):
-        try:
-            wrapped = self.ctx.wrap_socket(c, server_side=True)
-        except OSError:
-            c.close()
-            wrapped = None
-        with self.lock:
-            self.open.discard(c)
-        if wrapped is not None:
-            super()._one(wrapped)
 
 
 def test_a_service_behind_tls(leaf):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from lib.proc import wait_for
-from lib.services import Service, Site, exchange, get, say
+from lib.services import Service, Site, Tls, exchange, get, say
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,6 +38,10 @@ class Keeper(Service):
             with self.lock:
                 self.open.discard(c)
             c.close()
+
+
+class KeeperTls(Tls, Keeper):
+    """Tls makes it, Keeper serves."""
 
 
 def hello(c, head, rest):
@@ -105,6 +109,24 @@ def test_one_connection_for_many_requests(made):
     assert c.ask("/hello") == other.ask("/hello") == (200, b"hello")
     c.close()
     other.close()
+
+
+def test_behind_tls(leaf):
+    """One handshake for all of them; the session tickets behind it are nothing the service says."""
+    service = KeeperTls(leaf)
+    service.routes["/hello"] = hello
+    d = Site([service])
+    try:
+        c = Client(d.proxy(f"https://127.0.0.1:{service.port}").port)
+        for _ in range(30):
+            assert c.ask("/hello") == (200, b"hello")
+        assert service.conns == 1
+        wait_for(lambda: not service.open, 20, "what is not used again is closed")
+        assert c.ask("/hello") == (200, b"hello")
+        c.close()
+    finally:
+        d.close()
+        service.close()
 
 
 def test_requests_sent_ahead(made):

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 
@@ -76,6 +77,28 @@ class Service:
                     c.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
+
+
+class Tls(Service):
+    """The same behind TLS, with this certificate."""
+
+    def __init__(self, leaf, host="127.0.0.1", **limits):
+        self.ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ctx.load_cert_chain(leaf.cert_file, leaf.key_file)
+        for name, value in limits.items():
+            setattr(self.ctx, name, value)
+        super().__init__(host=host)
+
+    def _one(self, c):
+        try:
+            wrapped = self.ctx.wrap_socket(c, server_side=True)
+        except OSError:
+            c.close()
+            wrapped = None
+        with self.lock:
+            self.open.discard(c)
+        if wrapped is not None:
+            super()._one(wrapped)
 
 
 def header(head, name):
@@ -232,16 +255,16 @@ def run_async(coroutine):
 
 
 class Site:
-    """edgehub and one device. services: Service objects whose ports the policy lists."""
+    """edgehub and one device. services: Service objects whose ports the policy lists. ns: the network namespace both are in."""
 
-    def __init__(self, services=(), policy=None, conf=None, name="dev"):
-        self.hub = LiveHub().start()
+    def __init__(self, services=(), policy=None, conf=None, name="dev", ns=None):
+        self.hub = LiveHub(ns=ns.enter if ns is not None else None).start()
         allow = " ".join(f"127.0.0.1:{s.port}" for s in services if hasattr(s, "port"))
         rules = {"allow": allow} if allow else {}
         rules.update(policy or {})
         self.name, self.clients = name, []
         self.agent = Agent(conf={"hub": {"url": self.hub.url(), "ca-file": self.hub.ca_file.file}, **(conf or {})},
-                           policy={"services": rules}, name=name, token=False)
+                           policy={"services": rules}, name=name, token=False, ns=ns)
         self.agent.give_token(self.hub.token("--name", name))
         self.agent.write_conf()
         self.agent.start(wait=False)
@@ -309,4 +332,4 @@ def dechunk(data):
         data = data[n + 2:]
 
 
-__all__ = ["Service", "Site", "exchange", "get", "header", "say", "wait_for", "run_async"]
+__all__ = ["Service", "Site", "Tls", "exchange", "get", "header", "say", "wait_for", "run_async"]
