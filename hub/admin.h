@@ -44,6 +44,7 @@ enum admin_type {
 	ADMIN_EV_LOG = 0x0612,		/* struct admin_log + 1..ADMIN_LOG_MAX bytes */
 	ADMIN_EV_GAP = 0x0614,		/* struct admin_gap */
 	ADMIN_EV_END = 0x0616,		/* struct admin_run */
+	ADMIN_EV_AWAY = 0x0626,		/* struct admin_away: the device of a run that is followed */
 	ADMIN_REQ_SIGNAL = 0x0618,	/* struct admin_signal */
 	ADMIN_ANS_SIGNAL = 0x0619,	/* struct admin_text */
 	ADMIN_REQ_TOKENS = 0x061c,	/* empty */
@@ -189,6 +190,17 @@ struct admin_gap {
 };
 static_assert(sizeof(struct admin_gap) == 24, "wire size");
 
+enum admin_presence { ADMIN_BACK, ADMIN_SILENT, ADMIN_AWAY };
+
+struct admin_away {
+	int64_t since;			/* CLOCK_REALTIME ns: when it was heard last */
+	uint32_t state;			/* enum admin_presence */
+	uint32_t reserved;
+	char device[64];		/* its name, or id */
+	char why[64];			/* it is away, as far as is known */
+};
+static_assert(sizeof(struct admin_away) == 144, "wire size");
+
 struct admin_signal {
 	char handle[72];		/* or a unique beginning */
 	char signal[16];		/* "interrupt", "terminate", "kill" */
@@ -206,6 +218,7 @@ static_assert(sizeof(struct admin_secret_revoke) == 212, "wire size");
 /* True if every string of a received record is terminated and padded; one for each struct that has strings. */
 bool admin_token_req_ok(const struct admin_token_req *req);
 bool admin_runs_req_ok(const struct admin_runs_req *req);
+bool admin_away_ok(const struct admin_away *ev);
 bool admin_follow_ok(const struct admin_follow *req);
 bool admin_secret_revoke_ok(const struct admin_secret_revoke *req);
 bool admin_signal_ok(const struct admin_signal *req);

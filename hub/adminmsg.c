@@ -72,6 +72,12 @@ admin_follow_ok(const struct admin_follow *req)
 }
 
 bool
+admin_away_ok(const struct admin_away *ev)
+{
+	return ipc_str_ok(ev->device, sizeof(ev->device)) && ipc_str_ok(ev->why, sizeof(ev->why)) && ev->state <= ADMIN_AWAY && ev->reserved == 0;
+}
+
+bool
 admin_signal_ok(const struct admin_signal *req)
 {
 	return ipc_str_ok(req->handle, sizeof(req->handle)) && ipc_str_ok(req->signal, sizeof(req->signal)) &&

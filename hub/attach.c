@@ -104,7 +104,14 @@ drop(struct hub_attach *a, const char *why)
 	/* One that was refused may be asked for again: the run may not run yet. */
 	if ((a->flags & ADMIN_ATTACH_OWN) != 0 && (a->opened || c == NULL)) {
 		struct session *s = session_find(a->hub, a->device);
+		struct run *run = run_get(a->hub, a->handle);
 
+		if (run != NULL && a->end.exit_code >= 0) {
+			run->shell_over = true;
+			run->shell_code = a->end.exit_code;
+		}
+		if (run != NULL)
+			run_put(run);
 		if (s == NULL || session_signal_run(s, a->handle, "kill", 0, 0) < 0)
 			log_warn("device %s: run %s was for a shell that has ended and goes on: the device is away", a->device, a->handle);
 	}
@@ -396,6 +403,19 @@ take_command(struct hub_attach *a, int fd)
 	return attach_command_decode(&a->command, a->bytes, len);
 }
 
+/* In the list of runs: what its process does is nobody's interest. */
+static void
+name_shell(struct hub *hub, const char *handle)
+{
+	struct run *run = run_get(hub, handle);
+
+	if (run == NULL)
+		return;
+	snprintf(run->info.command, sizeof(run->info.command), "shell");
+	run_save(run);
+	run_put(run);
+}
+
 static int
 begin(struct client *client, struct session *s, const struct ipc_msg *msg, const struct admin_attach *req, const char *handle, int *fd,
     int command)
@@ -441,6 +461,8 @@ begin(struct client *client, struct session *s, const struct ipc_msg *msg, const
 		    r == -EBADMSG ? "malformed command" : "the device has too much to answer already");
 	}
 	*fd = -1;
+	if ((req->flags & ADMIN_ATTACH_OWN) != 0)
+		name_shell(hub, handle);
 	a->next = hub->attaches;
 	hub->attaches = a;
 	hub->nattaches++;

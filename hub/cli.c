@@ -94,6 +94,7 @@ static const struct ipc_rule rules[] = {
 	EVENT(ADMIN_EV_DEVICE, sizeof(struct admin_device), ADMIN_MAX),
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),
 	EVENT(ADMIN_EV_LOG, sizeof(struct admin_log) + 1, sizeof(struct admin_log) + ADMIN_LOG_MAX),
+	EVENT(ADMIN_EV_AWAY, sizeof(struct admin_away), sizeof(struct admin_away)),
 	EVENT(ADMIN_EV_GAP, sizeof(struct admin_gap), sizeof(struct admin_gap)),
 	ANSWER(ADMIN_ANS_PIPE),
 	EVENT(ADMIN_EV_PIPE_END, sizeof(struct admin_text), sizeof(struct admin_text)),
@@ -296,6 +297,7 @@ cli_json_run(struct json_w *w, const struct admin_run *run)
 	json_w_str(w, "device", run->device);
 	json_w_str(w, "device_name", run->device_name);
 	json_w_str(w, "state", run_state_name((enum run_state)run->state));
+	json_w_bool(w, "device_connected", (run->flags & ADMIN_RUN_CONNECTED) != 0);
 	json_w_str(w, "command", run->command);
 	json_w_str(w, "work_dir", run->work_dir);
 	json_w_int(w, "pid", run->pid);

@@ -19,7 +19,7 @@
 #include "hub/token.h"
 
 #define USAGE		"attach HANDLE [--read-only | --watch] [-T] [-- COMMAND [ARGUMENT ...]]"
-#define SHELL_USAGE	"shell DEVICE [--workdir DIR] [--timeout DURATION] [-- COMMAND [ARGUMENT ...]]"
+#define SHELL_USAGE	"shell DEVICE [--workdir DIR] [--timeout DURATION] [-T] [-- COMMAND [ARGUMENT ...]]"
 #define EXIT_LOST	255		/* how it ended is not known */
 #define STARTING_MS	20000		/* a fresh run may take so long until it runs */
 
@@ -244,7 +244,7 @@ int
 cli_shell(struct cli *cli, int argc, char *argv[])
 {
 	static const struct option options[] = {
-		{ "workdir", required_argument, NULL, 'w' }, { "timeout", required_argument, NULL, 't' }, { 0 },
+		{ "workdir", required_argument, NULL, 'w' }, { "timeout", required_argument, NULL, 't' }, { "no-tty", no_argument, NULL, 'T' }, { 0 },
 	};
 	struct admin_attach req = { .flags = ATTACH_INPUT | ADMIN_ATTACH_OWN | (term_is_tty() ? ATTACH_TTY : 0) };
 	const char *device = NULL, *work_dir = "";
@@ -257,9 +257,11 @@ cli_shell(struct cli *cli, int argc, char *argv[])
 		argc--;
 		argv++;
 	}
-	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, "+T", options, NULL)) != -1) {
 		if (opt == 'w')
 			work_dir = optarg;
+		else if (opt == 'T')
+			req.flags &= ~ATTACH_TTY;
 		else if (opt != 't' || parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &timeout_ms) < 0)
 			return cli_usage(SHELL_USAGE);
 	}

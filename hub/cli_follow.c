@@ -36,6 +36,31 @@ take_log(struct follow *f, const struct ipc_msg *msg)
 	return write_out(f, msg->data + sizeof(head), len);
 }
 
+/* As it was told already is not told again. A log in JSON has no sentences between. */
+static void
+take_away(struct follow *f, const struct ipc_msg *msg)
+{
+	const char *keys = f->forward ? "Ctrl-C does not reach it until then, Ctrl-\\ leaves it alone" : "Ctrl-C leaves it alone";
+	char device[64], why[64], t[32];
+	struct admin_away ev;
+
+	memcpy(&ev, msg->data, sizeof(ev));
+	if (!admin_away_ok(&ev))
+		return;
+	f->away = ev.state == ADMIN_AWAY;
+	if (f->cli->json)
+		return;
+	cli_text(device, sizeof(device), ev.device);
+	if (ev.state == ADMIN_BACK)
+		fprintf(stderr, "edgehub: %s is back\n", device);
+	else if (ev.state == ADMIN_SILENT)
+		fprintf(stderr, "edgehub: %s is silent, last heard %s; waiting for it, the run goes on there; %s\n", device, cli_time(t, ev.since), keys);
+	else
+		fprintf(stderr, "edgehub: %s is away, last heard %s%s%s%s; waiting for it, the run may go on there; %s; edgehub revoke ends it for a device "
+		    "that will not be back\n", device, cli_time(t, ev.since), ev.why[0] != '\0' ? " (" : "", cli_text(why, sizeof(why), ev.why),
+		    ev.why[0] != '\0' ? ")" : "", keys);
+}
+
 static int
 take_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 {
@@ -52,6 +77,9 @@ take_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 		    (unsigned long long)gap.to, logfile_gap_name(gap.reason));
 		f->offset = gap.to;
 		return 0;
+	case ADMIN_EV_AWAY:
+		take_away(f, msg);
+		return 0;
 	case ADMIN_EV_END:
 		memcpy(&f->end, msg->data, sizeof(f->end));
 		f->ended = true;
@@ -61,7 +89,10 @@ take_event(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	}
 }
 
-/* Ctrl-C: first INT, then TERM, then KILL. SIGTERM skips the first, and leaves when the hub is away: a machine that goes down waits for us. Ctrl-\ leaves. */
+/*
+ * Ctrl-C: first INT, then TERM, then KILL. SIGTERM skips the first, and leaves when hub or device are away: a machine that goes down waits for us.
+ * Ctrl-\ leaves.
+ */
 static void
 on_signal(int signo, void *ctx)
 {
@@ -70,7 +101,9 @@ on_signal(int signo, void *ctx)
 	struct admin_signal req = { 0 };
 	uint32_t id;
 
-	if ((signo == SIGQUIT || (signo == SIGTERM && !f->cli->up)) && f->asked && f->forward)
+	bool nobody = !f->cli->up || f->away;
+
+	if ((signo == SIGQUIT || (signo == SIGTERM && nobody)) && f->asked && f->forward)
 		_exit(cli_fail(RUN_EXIT_HUB_GONE, "the run goes on: edgehub logs %s -f", f->handle));
 	if (signo == SIGQUIT || !f->forward || !f->asked) {
 		signal(signo, SIG_DFL);
@@ -80,8 +113,9 @@ on_signal(int signo, void *ctx)
 		f->signals = 1;
 	snprintf(req.handle, sizeof(req.handle), "%s", f->handle);
 	snprintf(req.signal, sizeof(req.signal), "%s", names[f->signals < 2 ? f->signals : 2]);
-	if (!f->cli->up || ipc_request(&f->cli->chan, ADMIN_REQ_SIGNAL, &req, sizeof(req), NULL, 0, &id) < 0) {
-		fprintf(stderr, "edgehub: the hub is away, nothing was sent; Ctrl-C again when it is back, or Ctrl-\\ to leave the run alone\n");
+	if (nobody || ipc_request(&f->cli->chan, ADMIN_REQ_SIGNAL, &req, sizeof(req), NULL, 0, &id) < 0) {
+		fprintf(stderr, "edgehub: the %s is away, nothing was sent; Ctrl-C again when it is back, or Ctrl-\\ to leave the run alone\n",
+		    f->cli->up && f->away ? "device" : "hub");
 		return;
 	}
 	f->signals++;
@@ -137,6 +171,7 @@ attach(struct follow *f, int *ret_code)
 	if (r < 0 || *ret_code >= 0)
 		return r;
 	snprintf(req.handle, sizeof(req.handle), "%s", f->handle);
+	f->away = false;
 	f->cli->event = take_event;
 	f->cli->ctx = f;
 	r = cli_call(f->cli, ADMIN_REQ_FOLLOW, &req, sizeof(req), NULL, 0);

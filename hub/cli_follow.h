@@ -23,6 +23,7 @@ struct follow {
 	bool asked;		/* the hub has confirmed the run */
 	bool forward;		/* signals go to the run */
 	unsigned signals;
+	bool away;		/* its device is, as the hub has told */
 	int64_t away_ms;
 };
 

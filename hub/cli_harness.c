@@ -1,4 +1,5 @@
 /* `harness`: what a device has of the programs hubs ask for by name, and having one installed. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,74 +23,73 @@ put_names(struct json_w *w, char *list)
 	json_w_end_arr(w);
 }
 
-static int
-ask(struct cli *cli, const struct admin_harness_req *req, struct admin_harness *ans)
+static void
+say_list(struct admin_harness *ans)
 {
-	int r = cli_request(cli, ADMIN_REQ_HARNESS, req, sizeof(*req));
-
-	if (r == 0 && (!cli_answer(cli, ans, sizeof(*ans)) || !admin_harness_ok(ans)))
-		r = cli_fail(CLI_FAILED, "the hub is of another version than this program");
-	return r;
-}
-
-static int
-list(struct cli *cli, const struct admin_harness_req *req)
-{
-	struct admin_harness ans;
-	char buf[4096];
-	struct json_w w;
-	int r = ask(cli, req, &ans);
-
-	if (r != 0)
-		return r;
-	if (cli->json) {
-		json_w_init(&w, buf, sizeof(buf));
-		json_w_obj(&w, NULL);
-		json_w_bool(&w, "connected", ans.fresh != 0);
-		put_names(&w, ans.list);
-		json_w_end_obj(&w);
-		cli_print_json(&w);
-		return CLI_OK;
-	}
-	for (char *p = ans.list; *p != '\0'; p++)
+	for (char *p = ans->list; *p != '\0'; p++)
 		*p = *p == ' ' ? '\n' : *p;
-	if (ans.list[0] != '\0')
-		puts(ans.list);
+	if (ans->list[0] != '\0')
+		puts(ans->list);
 	else
 		fputs("edgehub: the device has none; edgehub harness install DEVICE NAME has one installed, where it permits\n", stderr);
-	if (ans.fresh == 0)
+	if (ans->fresh == 0)
 		fputs("edgehub: it is not connected; this is what it had when it last was\n", stderr);
-	return CLI_OK;
 }
 
-static int
-install(struct cli *cli, const struct admin_harness_req *req)
+static void
+say_installed(const struct admin_harness *ans)
 {
-	char buf[8192], text[sizeof(((struct admin_harness *)0)->path)];
+	char text[sizeof(ans->path)];
+
+	if (ans->installed != 0)
+		printf("%s%s%s%s\n", ans->present != 0 ? "was there: " : "installed: ", cli_text(text, sizeof(text), ans->path),
+		    ans->version[0] != '\0' ? ", " : "", ans->version);
+	else
+		fprintf(stderr, "edgehub: not installed: %s\n", ans->reason);	/* printable, with the installer's lines */
+}
+
+static void
+put_installed(struct json_w *w, const char *name, const struct admin_harness *ans)
+{
+	json_w_str(w, "harness", name);
+	json_w_bool(w, "installed", ans->installed != 0);
+	json_w_bool(w, "already_present", ans->present != 0);
+	json_w_str(w, "path", ans->path);
+	json_w_str(w, "version", ans->version);
+	json_w_str(w, "reason", ans->reason);
+}
+
+/* Without a name the list, with one the installation. */
+static int
+ask(struct cli *cli, const struct admin_harness_req *req)
+{
+	bool list = req->name[0] == '\0';
 	struct admin_harness ans;
+	char buf[8192];
 	struct json_w w;
-	int r = ask(cli, req, &ans);
+	int r = cli_request(cli, ADMIN_REQ_HARNESS, req, sizeof(*req));
 
 	if (r != 0)
 		return r;
+	if (!cli_answer(cli, &ans, sizeof(ans)) || !admin_harness_ok(&ans))
+		return cli_say_unreachable(cli, -EPROTO);
 	if (cli->json) {
 		json_w_init(&w, buf, sizeof(buf));
 		json_w_obj(&w, NULL);
-		json_w_str(&w, "harness", req->name);
-		json_w_bool(&w, "installed", ans.installed != 0);
-		json_w_bool(&w, "already_present", ans.present != 0);
-		json_w_str(&w, "path", ans.path);
-		json_w_str(&w, "version", ans.version);
-		json_w_str(&w, "reason", ans.reason);
+		if (list) {
+			json_w_bool(&w, "connected", ans.fresh != 0);
+			put_names(&w, ans.list);
+		} else {
+			put_installed(&w, req->name, &ans);
+		}
 		json_w_end_obj(&w);
 		cli_print_json(&w);
-	} else if (ans.installed != 0) {
-		printf("%s%s%s%s\n", ans.present != 0 ? "was there: " : "installed: ", cli_text(text, sizeof(text), ans.path),
-		    ans.version[0] != '\0' ? ", " : "", ans.version);
+	} else if (list) {
+		say_list(&ans);
 	} else {
-		fprintf(stderr, "edgehub: not installed: %s\n", ans.reason);	/* printable, with the installer's lines */
+		say_installed(&ans);
 	}
-	return ans.installed != 0 ? CLI_OK : CLI_FAILED;
+	return list || ans.installed != 0 ? CLI_OK : CLI_FAILED;
 }
 
 int
@@ -107,9 +107,9 @@ cli_harness(struct cli *cli, int argc, char *argv[])
 		return cli_usage(USAGE_LINE);
 	snprintf(req.device, sizeof(req.device), "%s", argv[1]);
 	if (!more)
-		return list(cli, &req);
+		return ask(cli, &req);
 	if (!harness_name_ok(argv[2]))
 		return cli_fail(CLI_USAGE, "a harness is a bare name, such as claude");
 	snprintf(req.name, sizeof(req.name), "%s", argv[2]);
-	return install(cli, &req);
+	return ask(cli, &req);
 }

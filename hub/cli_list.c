@@ -16,6 +16,8 @@ static char json_buf[JSON_SIZE];
 /* A list in JSON is one array; the elements are printed as they come. */
 struct list {
 	unsigned n, page;	/* printed; of them in this page */
+	unsigned hidden;	/* revoked, and not asked for */
+	bool all;
 	int64_t last;		/* when the last one was made */
 };
 
@@ -28,6 +30,10 @@ print_device(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	struct json_w w;
 
 	memcpy(&d, msg->data, sizeof(d));
+	if (d.revoked && !list->all) {
+		list->hidden++;
+		return 0;
+	}
 	snprintf(state, sizeof(state), "%s", d.revoked ? "revoked" : d.connected ? "connected" : "offline");
 	if (!cli->json) {
 		if (list->n++ == 0)
@@ -62,19 +68,25 @@ print_device(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 int
 cli_devices(struct cli *cli, int argc, char *argv[])
 {
+	static const struct option options[] = { { "all", no_argument, NULL, 'a' }, { 0 } };
 	struct list list = { 0 };
-	int r;
+	int opt, r;
 
-	(void)argv;
-	if (argc != 1)
-		return cli_usage("devices");
+	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+		if (opt != 'a')
+			return cli_usage("devices [--all]");
+		list.all = true;
+	}
+	if (argc != optind)
+		return cli_usage("devices [--all]");
 	cli->event = print_device;
 	cli->ctx = &list;
 	r = cli_request(cli, ADMIN_REQ_DEVICES, NULL, 0);
 	if (r == 0 && cli->json)
 		printf("%s]\n", list.n == 0 ? "[" : "");
 	else if (r == 0 && list.n == 0)
-		fputs("edgehub: no device yet; edgehub token create --name NAME makes a token for one\n", stderr);
+		fputs(list.hidden > 0 ? "edgehub: no device but revoked ones: edgehub devices --all\n" :
+		    "edgehub: no device yet; edgehub token create --name NAME makes a token for one\n", stderr);
 	return r;
 }
 
@@ -90,16 +102,17 @@ print_run(struct cli *cli, const struct ipc_msg *msg, void *ctx)
 	list->page++;
 	list->last = run.created;
 	if (!cli->json) {
+		bool final = run_state_is_final((enum run_state)run.state);
 		char code[16] = "-";
 
 		if (list->n++ == 0)
 			printf("%-16s  %-16s  %-8s  %4s  %12s  %-10s  %-20s  %s\n", "HANDLE", "DEVICE", "STATE", "CODE", "BYTES",
 			    "LOG", "CREATED", "COMMAND");
-		if (run_state_is_final((enum run_state)run.state))
+		if (final)
 			snprintf(code, sizeof(code), "%d", cli_exit_code(&run));
 		printf("%-16s  %-16s  %-8s  %4s  %12llu  %-10s  %-20s  %s\n", run.handle,
 		    cli_text(name, sizeof(name), run.device_name[0] != '\0' ? run.device_name : run.device),
-		    run_state_name((enum run_state)run.state), code, (unsigned long long)run.bytes,
+		    final || (run.flags & ADMIN_RUN_CONNECTED) != 0 ? run_state_name((enum run_state)run.state) : "away", code, (unsigned long long)run.bytes,
 		    run_verify_name((enum run_verify)run.verify), cli_time(t, run.created),
 		    cli_text(command, sizeof(command), run.command));
 		return 0;

@@ -98,6 +98,7 @@ client_free(struct client *client)
 	run_unwatch(&client->watch);
 	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);
+	loop_timer_del(hub->loop, &client->look);
 	ipc_chan_done(&client->chan);
 	if (client->prev != NULL)
 		client->prev->next = client->next;
@@ -138,6 +139,7 @@ client_accept(struct hub *hub, int listener)
 	hub->clients = client;
 	hub->nclients++;
 	loop_timer_init(&client->pump, pump_cb, client);
+	client_away_init(client);
 	/* A peer that is gone already shows in the loop. */
 	(void)ipc_send_hello(&client->chan, IPC_ROLE_CONTROL, 0);
 }
@@ -162,6 +164,73 @@ client_find(struct hub *hub, uint64_t serial)
 		if (c->serial == serial)
 			return c;
 	return NULL;
+}
+
+/* Those a word fits, for the sentence that tells them apart. */
+struct fits {
+	struct hub *hub;
+	const char *what;
+	int rank;
+	unsigned n;
+	char ids[112];		/* three of them, so that the sentence fits into struct admin_text */
+	char revoked[DEVICE_ID_SIZE];
+};
+
+static int
+list_fit(const struct store_device *d, void *ctx)
+{
+	struct fits *f = ctx;
+	int rank = store_device_fit(d, f->what);
+	size_t len;
+
+	if (d->revoked && strcmp(d->name, f->what) == 0)
+		snprintf(f->revoked, sizeof(f->revoked), "%s", d->id);
+	if (rank == 0 || rank < f->rank)
+		return 0;
+	f->n = rank == f->rank ? f->n + 1 : 1;
+	f->rank = rank;
+	len = f->n == 1 ? 0 : strlen(f->ids);
+	if (f->n <= 3)
+		snprintf(f->ids + len, sizeof(f->ids) - len, "%s%s (%s)", f->n > 1 ? ", " : "", d->id,
+		    session_find(f->hub, d->id) != NULL ? "connected" : "offline");
+	return 0;
+}
+
+bool
+client_device(struct client *client, const struct ipc_hdr *req, const char *what, struct store_device *ret_device, int *ret_r)
+{
+	struct fits f = { .hub = client->hub, .what = what };
+	int r = store_device_find(client->hub->store, what, ret_device);
+
+	if (r == 0)
+		return true;
+	(void)store_devices(client->hub->store, list_fit, &f);	/* one that cannot be read has no sentence but the last */
+	if (r == -ENOTUNIQ)
+		*ret_r = client_say(client, req, r, "more than one device fits %.32s: %s%s: give an id; edgehub revoke ID ends one that is no more", what, f.ids,
+		    f.n > 3 ? " ..." : "");
+	else if (r == -ENOENT && f.revoked[0] != '\0')
+		*ret_r = client_say(client, req, r, "no device %.64s: %s had the name and was revoked (edgehub devices --all)", what, f.revoked);
+	else if (r == -ENOENT)
+		*ret_r = client_say(client, req, r, "no device %.64s (edgehub devices lists them)", what);
+	else
+		*ret_r = client_say(client, req, r, "the database cannot be read");
+	return false;
+}
+
+int
+client_say_away(struct client *client, const struct ipc_hdr *req, const struct store_device *d)
+{
+	return client_say(client, req, -ENOTCONN, "device %s is %s", d->name[0] != '\0' ? d->name : d->id, d->revoked ? "revoked" : "not connected");
+}
+
+struct session *
+client_session(struct client *client, const struct ipc_hdr *req, const struct store_device *d, int *ret_r)
+{
+	struct session *s = d->revoked ? NULL : session_find(client->hub, d->id);
+
+	if (s == NULL)
+		*ret_r = client_say_away(client, req, d);
+	return s;
 }
 
 void

@@ -70,7 +70,7 @@ send_device(const struct store_device *d, void *ctx)
 		ev.edgeward = s->edgeward;
 		ev.since = s->since;
 		ev.epoch = s->epoch;
-		ev.last_seen = monotime_wall_ns() - (monotime_now().ns - s->conn->last_rx.ns);
+		ev.last_seen = session_heard(s);
 		snprintf(ev.peer, sizeof(ev.peer), "%s", s->conn->peer);
 	}
 	snprintf(ev.id, sizeof(ev.id), "%s", d->id);
@@ -166,11 +166,8 @@ client_runs(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!admin_runs_req_ok(&req))
 		return -EBADMSG;
-	if (req.device[0] != '\0')
-		r = store_device_find(hub->store, req.device, &d);
-	if (r < 0)
-		return client_say(list.client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices), revoke the old one" :
-		    "no device %s", req.device);
+	if (req.device[0] != '\0' && !client_device(client, &msg->hdr, req.device, &d, &r))
+		return r;
 	r = store_runs(hub->store, req.device[0] != '\0' ? d.id : NULL, (req.flags & ADMIN_RUNS_OPEN) != 0, req.before,
 	    req.max > 0 && req.max < ADMIN_RUNS_PAGE ? req.max : ADMIN_RUNS_PAGE, send_run, &list);
 	return ipc_answer(chan, &msg->hdr, r, NULL, 0);

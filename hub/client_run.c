@@ -143,6 +143,24 @@ put_network(struct json_w *w, const struct admin_start *start)
 	egress_put(w, start->net.network, &fw);
 }
 
+/* What plain cloop has no field for. An agent that knows neither takes them for bookkeeping. */
+static void
+put_labels(struct json_w *w, const struct admin_limits *l)
+{
+	char seconds[24];
+
+	if (l->overflow == WORK_OVERFLOW_DEVICE && l->timeout_ms <= 0)
+		return;
+	json_w_obj(w, "labels");
+	if (l->overflow != WORK_OVERFLOW_DEVICE)
+		json_w_str(w, WORK_OVERFLOW_LABEL, work_overflow_name(l->overflow));
+	if (l->timeout_ms > 0) {
+		snprintf(seconds, sizeof(seconds), "%lld", (long long)(l->timeout_ms + 999) / 1000);
+		json_w_str(w, WORK_TIMEOUT_LABEL, seconds);
+	}
+	json_w_end_obj(w);
+}
+
 /* The payload of the start frame. The device's own limit counts whole minutes; ours is exact and comes first. */
 static int
 build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
@@ -170,11 +188,7 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	if (start.limits.disk_mb > 0)
 		json_w_int(&w, "disk_mb", start.limits.disk_mb);
 	json_w_end_obj(&w);
-	if (start.limits.overflow != WORK_OVERFLOW_DEVICE) {
-		json_w_obj(&w, "labels");
-		json_w_str(&w, WORK_OVERFLOW_LABEL, work_overflow_name(start.limits.overflow));
-		json_w_end_obj(&w);
-	}
+	put_labels(&w, &start.limits);
 	if (start.limits.timeout_ms > 0)
 		json_w_int(&w, "timeout_minutes", (start.limits.timeout_ms + 59999) / 60000);
 	if (start.secrets != NULL)
@@ -227,19 +241,17 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	const char *why;
 	size_t len;
 	char *spec;
-	int r = store_device_find(hub->store, start->device, &d);
+	int r;
 
-	if (r < 0)
-		return client_say(client, req, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices), revoke the old one" : "no device %s",
-		    start->device);
+	if (!client_device(client, req, start->device, &d, &r))
+		return r;
 	run = run_get(hub, start->handle);
 	if (run != NULL)	/* asked before, the answer was lost */
 		return strcmp(run->info.device, d.id) == 0 ? client_say(client, req, 0, "%s", start->handle) :
 		    client_say(client, req, -EEXIST, "the handle is in use");
-	s = session_find(hub, d.id);
-	if (d.revoked || s == NULL)
-		return client_say(client, req, -ENOTCONN, "device %s is %s", d.name[0] != '\0' ? d.name : d.id,
-		    d.revoked ? "revoked" : "not connected");
+	s = client_session(client, req, &d, &r);
+	if (s == NULL)
+		return r;
 	spec = malloc(HUB_MESSAGE_MAX);
 	if (spec == NULL || build_spec(*start, (uint8_t *)spec, HUB_MESSAGE_MAX - 1024, &len) < 0) {
 		free(spec);
@@ -362,6 +374,8 @@ client_follow(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		run_unwatch(&client->watch);
 		run_watch(run, &client->watch);
 	}
+	if (client->wait)
+		client_away_follow(client);
 	r = ipc_answer(chan, &msg->hdr, 0, &ans, sizeof(ans));
 	watch_cb(&client->watch);
 	return r;

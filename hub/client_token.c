@@ -141,10 +141,10 @@ client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!admin_text_ok(&req))
 		return -EBADMSG;
-	r = store_device_find(hub->store, req.text, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %.64s: give the id (edgehub devices)" :
-		    "no device %.64s", req.text);
+	if (!client_device(client, &msg->hdr, req.text, &d, &r))
+		return r;
+	if (d.revoked)
+		return client_say(client, &msg->hdr, 0, "%s", d.id);
 	r = store_device_revoke(hub->store, d.id);
 	if (r == 0)
 		r = end_device(hub, d.id);

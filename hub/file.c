@@ -353,20 +353,17 @@ client_file(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (msg->hdr.id == 0 || !admin_file_ok(&req))
 		return -EPROTO;
-	r = store_device_find(client->hub->store, req.device, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices)" :
-		    "no device %s", req.device);
+	if (!client_device(client, &msg->hdr, req.device, &d, &r))
+		return r;
 	r = store_run_find(client->hub->store, req.handle, &run);
 	if (r == 0 && strcmp(run.device, d.id) != 0)
 		r = -ENOENT;
 	if (r < 0)
 		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one run begins with %s" :
 		    "no run %s on that device (edgehub runs)", req.handle);
-	s = session_find(client->hub, d.id);
-	if (d.revoked || s == NULL)
-		return client_say(client, &msg->hdr, d.revoked ? -EACCES : -ENOTCONN, "device %s is %s", req.device,
-		    d.revoked ? "revoked" : "not connected");
+	s = client_session(client, &msg->hdr, &d, &r);
+	if (s == NULL)
+		return r;
 	fd = ipc_take_fd(msg, 0);
 	r = begin(client, s, msg, &req, &run, &fd);
 	if (fd >= 0)

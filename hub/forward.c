@@ -213,18 +213,8 @@ static struct session *
 find_session(struct client *client, const struct ipc_hdr *asked, const char *device, int *ret_r)
 {
 	struct store_device d;
-	struct session *s;
-	int r = store_device_find(client->hub->store, device, &d);
 
-	if (r < 0) {
-		*ret_r = client_say(client, asked, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices)" :
-		    "no device %s", device);
-		return NULL;
-	}
-	s = d.revoked ? NULL : session_find(client->hub, d.id);
-	if (s == NULL)
-		*ret_r = client_say(client, asked, -ENOTCONN, "device %s is %s", device, d.revoked ? "revoked" : "not connected");
-	return s;
+	return client_device(client, asked, device, &d, ret_r) ? client_session(client, asked, &d, ret_r) : NULL;
 }
 
 /* 0, or what client_say() was told. */

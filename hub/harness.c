@@ -93,14 +93,12 @@ client_harness(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!admin_harness_req_ok(&req))
 		return -EBADMSG;
-	r = store_device_find(client->hub->store, req.device, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices)" :
-		    "no device %s", req.device);
+	if (!client_device(client, &msg->hdr, req.device, &d, &r))
+		return r;
 	s = session_find(client->hub, d.id);
 	if (s == NULL)
 		return req.name[0] == '\0' ? answer_stored(client, &msg->hdr, d.id) :
-		    client_say(client, &msg->hdr, -ENOTCONN, "device %s is not connected", d.name[0] != '\0' ? d.name : d.id);
+		    client_say_away(client, &msg->hdr, &d);
 	r = req.name[0] == '\0' ? ask_inventory(s, client->serial, msg->hdr.id) : ask_install(s, req.name, client->serial, msg->hdr.id);
 	return r < 0 ? client_say(client, &msg->hdr, -EBUSY, "the device answers nothing") : 0;
 }

@@ -231,13 +231,11 @@ client_pipe(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (msg->hdr.id == 0 || !admin_pipe_ok(&req))
 		return -EPROTO;
-	r = store_device_find(client->hub->store, req.device, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %s: give the id (edgehub devices)" :
-		    "no device %s", req.device);
-	s = session_find(client->hub, d.id);
-	if (d.revoked || s == NULL)
-		return client_say(client, &msg->hdr, -ENOTCONN, "device %s is %s", req.device, d.revoked ? "revoked" : "not connected");
+	if (!client_device(client, &msg->hdr, req.device, &d, &r))
+		return r;
+	s = client_session(client, &msg->hdr, &d, &r);
+	if (s == NULL)
+		return r;
 	fd = ipc_take_fd(msg, 0);
 	r = forward(client, s, msg, &req, &fd);
 	if (fd >= 0)

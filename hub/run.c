@@ -318,6 +318,12 @@ run_status(struct run *run, const struct frame_status *status)
 			info->has_digest = true;
 			memcpy(info->digest, status->digest, sizeof(info->digest));
 		}
+		if (run->shell_over && info->state != RUN_LOST) {
+			info->state = RUN_EXITED;
+			info->exit_code = run->shell_code;
+			info->term_signal = 0;
+			snprintf(info->outcome, sizeof(info->outcome), "exited");
+		}
 		finish(run);
 	} else if (run_state_is_final(info->state)) {
 		run->epoch = 0;

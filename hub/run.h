@@ -35,6 +35,9 @@ struct run {
 	struct loop_timer timeout;
 	unsigned kills;			/* signals sent because of the timeout */
 	struct run_watch *watches;
+	bool shell_over;		/* it was there for a shell, which ended with shell_code: so did it, whatever ended its process */
+	int32_t shell_code;
+	char away[64];			/* why the device's last session ended, "" = not known */
 };
 
 /* Somebody follows the log. cb is called when there is more, and when the run has ended for good. */

@@ -221,7 +221,13 @@ session_bye(struct session *s, const char *reason, unsigned returning)
 	conn_close(s->conn, reconnect ? 1012 : WSLAY_CODE_NORMAL_CLOSURE, reason);
 }
 
-/* The end of a session touches only what is bound to its own epoch. */
+int64_t
+session_heard(const struct session *s)
+{
+	return monotime_wall_ns() - (monotime_now().ns - s->conn->last_rx.ns);
+}
+
+/* The end of a session touches only what is bound to its own epoch; what it tells of the device is true until a newer one comes. */
 void
 session_gone(struct session *s)
 {
@@ -244,6 +250,8 @@ session_gone(struct session *s)
 			client_answer(hub, r->client, r->client_id, -ENOTCONN, "the device went away before it answered");
 	for (struct run *run = hub->runs; run != NULL; run = next) {
 		next = run->next;
+		if (s->welcomed && strcmp(run->info.device, s->device) == 0)
+			memcpy(run->away, s->why, sizeof(run->away));
 		if (run->epoch != s->epoch)
 			continue;
 		run->epoch = 0;
@@ -252,7 +260,7 @@ session_gone(struct session *s)
 	}
 	if (!s->welcomed)
 		return;
-	store_device_seen(hub->store, s->device, monotime_wall_ns());
+	store_device_seen(hub->store, s->device, session_heard(s));
 	log_info("device %s (%s): disconnected", s->device, s->name);
 }
 
@@ -270,6 +278,7 @@ session_deadline(struct session *s)
 		conn_deadline(s->conn, limit - idle);
 		return true;
 	}
-	log_info("device %s (%s): silent for %lld s", s->device, s->name, (long long)limit / 1000);
+	snprintf(s->why, sizeof(s->why), "silent for %lld s", (long long)limit / 1000);
+	log_info("device %s (%s): %s", s->device, s->name, s->why);
 	return false;
 }

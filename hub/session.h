@@ -44,6 +44,7 @@ struct session {
 	uint32_t last_request;
 	uint32_t reset[8];	/* channels answered by RESET lately: one is enough */
 	unsigned nreset;
+	char why[64];		/* it ends, when that is known */
 };
 
 /* conn has been upgraded for this device, or by this token (else NULL), for which a credential is to be made. -ENOMEM. */
@@ -55,6 +56,9 @@ void session_text(struct session *s, const uint8_t *data, size_t len);
 void session_binary(struct session *s, const uint8_t *data, size_t len);
 void session_gone(struct session *s);
 bool session_deadline(struct session *s);
+
+/* When the last byte came, CLOCK_REALTIME ns. */
+int64_t session_heard(const struct session *s);
 
 /* The welcomed session of a device, or NULL. */
 struct session *session_find(struct hub *hub, const char *device);

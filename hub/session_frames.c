@@ -266,6 +266,7 @@ dispatch(struct session *s, const struct frame *f)
 		attach_closed_by_device(s, f);
 		return;
 	case FRAME_BYE:
+		snprintf(s->why, sizeof(s->why), "it said goodbye");
 		conn_close(s->conn, WSLAY_CODE_NORMAL_CLOSURE, "bye");
 		return;
 	case FRAME_ERROR:

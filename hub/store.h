@@ -83,6 +83,8 @@ int store_devices(struct store *store, int (*cb)(const struct store_device *devi
  * are found by their id only.
  */
 int store_device_find(struct store *store, const char *what, struct store_device *ret_device);
+/* How it fits: 3 by its id, 2 by its name, 1 by the beginning of one, 0 not at all. The highest wins. */
+int store_device_fit(const struct store_device *device, const char *what);
 
 /* ---- runs ---- */
 

@@ -253,23 +253,28 @@ store_devices(struct store *store, int (*cb)(const struct store_device *device, 
 struct find {
 	const char *what;
 	struct store_device best;
-	int rank;	/* 3 exact id, 2 exact name, 1 beginning */
+	int rank;	/* store_device_fit() */
 	unsigned n;	/* matches of that rank */
 };
+
+int
+store_device_fit(const struct store_device *d, const char *what)
+{
+	size_t len = strlen(what);
+
+	if (strcmp(d->id, what) == 0)
+		return 3;
+	if (!d->revoked && strcmp(d->name, what) == 0)
+		return 2;
+	return !d->revoked && (strncmp(d->id, what, len) == 0 || strncmp(d->name, what, len) == 0) ? 1 : 0;
+}
 
 static int
 find_one(const struct store_device *d, void *ctx)
 {
 	struct find *f = ctx;
-	size_t len = strlen(f->what);
-	int rank = 0;
+	int rank = store_device_fit(d, f->what);
 
-	if (strcmp(d->id, f->what) == 0)
-		rank = 3;
-	else if (!d->revoked && strcmp(d->name, f->what) == 0)
-		rank = 2;
-	else if (!d->revoked && (strncmp(d->id, f->what, len) == 0 || strncmp(d->name, f->what, len) == 0))
-		rank = 1;
 	if (rank == 0 || rank < f->rank)
 		return 0;
 	f->n = rank == f->rank ? f->n + 1 : 1;

@@ -287,13 +287,12 @@ upsend_client_gone(struct hub *hub, uint64_t serial)
 static int
 begin(struct client *client, const struct ipc_hdr *hdr, const struct admin_upgrade_req *req, const struct store_device *d, int *fd)
 {
-	struct session *s = session_find(client->hub, d->id);
 	struct upsend *up;
 	int r;
+	struct session *s = client_session(client, hdr, d, &r);
 
-	if (d->revoked || s == NULL)
-		return client_say(client, hdr, -ENOTCONN, "device %s is %s", d->name[0] != '\0' ? d->name : d->id,
-		    d->revoked ? "revoked" : "not connected");
+	if (s == NULL)
+		return r;
 	up = calloc(1, sizeof(*up));
 	if (up == NULL)
 		return client_say(client, hdr, -ENOMEM, "out of memory");
@@ -327,10 +326,8 @@ client_upgrade(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!admin_upgrade_req_ok(&req) || (req.size != 0) != (msg->nfds == 1))
 		return -EBADMSG;
-	r = store_device_find(client->hub->store, req.device, &d);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one device fits %.64s: give the id (edgehub devices)" :
-		    "no device %.64s", req.device);
+	if (!client_device(client, &msg->hdr, req.device, &d, &r))
+		return r;
 	if (req.size != 0)
 		fd = ipc_take_fd(msg, 0);
 	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != req.size))

@@ -391,6 +391,12 @@ def test_shell_is_a_run_of_its_own(dev, ehub, terminal):
     assert t.wait() == 5
     wait_for(lambda: not dev.ctl("workloads").json["workloads"] or all(w["state"] == "ended" for w in dev.ctl("workloads").json["workloads"]), 20,
              "the run has ended with it")
+    # Listed as what it was, with the shell's code: not as something that was killed.
+    shell, = wait_for(lambda: [r for r in ehub.json("runs") if r["state"] not in ("running", "pending")], 20, "the hub knows")
+    assert (shell["command"], shell["state"], shell["exit_code"], shell["run_exit_code"], shell["signal"]) == ("shell", "exited", 5, 5, 0), shell
+    p = subprocess.run(ehub.argv("shell", D, "-T", "--", "sh", "-c", "tty; echo err >&2; exit 3"), capture_output=True, timeout=60,
+                       stdin=subprocess.DEVNULL, check=False)
+    assert (p.returncode, p.stdout + p.stderr) == (3, b"not a tty\nerr\n"), p
 
 
 @pytest.mark.root

@@ -144,8 +144,15 @@ test_fixed(void **state)
 	struct admin_runs_req runs = { .device = "d", .flags = ADMIN_RUNS_OPEN };
 	struct admin_token_req token = { .name = "n" };
 	struct admin_text text = { .text = "x" };
+	struct admin_away away = { .state = ADMIN_AWAY, .device = "d", .why = "w" };
 
 	(void)state;
+	assert_true(admin_away_ok(&away));
+	away.state = 3;
+	assert_false(admin_away_ok(&away));
+	away = (struct admin_away){ .device = "d" };
+	memset(away.why, 'w', sizeof(away.why));
+	assert_false(admin_away_ok(&away));
 	assert_true(admin_signal_ok(&sig));
 	snprintf(sig.signal, sizeof(sig.signal), "stop");
 	assert_false(admin_signal_ok(&sig));

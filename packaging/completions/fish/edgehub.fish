@@ -46,6 +46,7 @@ complete -c edgehub -n '__fish_seen_subcommand_from attach' -l watch -d 'look on
 complete -c edgehub -n '__fish_seen_subcommand_from attach' -s T -d 'without a terminal'
 complete -c edgehub -n '__fish_seen_subcommand_from shell' -l workdir -r -d 'work directory'
 complete -c edgehub -n '__fish_seen_subcommand_from shell' -l timeout -r -d 'its longest time'
+complete -c edgehub -n '__fish_seen_subcommand_from shell' -s T -d 'no terminal'
 complete -c edgehub -n '__fish_seen_subcommand_from signal' -a 'INT TERM KILL'
 complete -c edgehub -n '__fish_seen_subcommand_from secret' -a 'revoke refresh' -l kill
 complete -c edgehub -n '__fish_seen_subcommand_from usb' -a 'forward list (__edgehub_devices)'
@@ -66,6 +67,7 @@ complete -c edgehub -n '__fish_seen_subcommand_from upgrade' -l no-wait
 complete -c edgehub -n '__fish_seen_subcommand_from logs' -l follow -d follow
 complete -c edgehub -n '__fish_seen_subcommand_from logs' -l from -x -d 'from this offset on'
 complete -c edgehub -n '__fish_seen_subcommand_from result' -s o -r -F -d 'save its bundle'
+complete -c edgehub -n '__fish_seen_subcommand_from devices' -l all -d 'revoked ones, too'
 complete -c edgehub -n '__fish_seen_subcommand_from runs' -l open -d 'that have not ended'
 complete -c edgehub -n '__fish_seen_subcommand_from runs' -l max -x
 complete -c edgehub -n '__fish_seen_subcommand_from token' -l bundle -d 'with URL and pin in one string'

@@ -36,7 +36,7 @@ class LiveHub(EdgeHub):
                               check=False)
 
     def device(self, name="edge-test"):
-        p = self.call("-j", "devices")
+        p = self.call("-j", "devices", "--all")
         return next((d for d in json.loads(p.stdout) if d["name"] == name), None) if p.returncode == 0 else None
 
     def connected(self, name="edge-test", timeout=20):
