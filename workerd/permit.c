@@ -86,7 +86,7 @@ bound(const struct policy *policy, enum policy_key key, uint64_t ceiling, uint64
 static enum work_refusal
 check_limits(const struct policy *p, struct work_spec *spec, char error[PERMIT_ERROR])
 {
-	uint64_t pids = spec->pids, cpu = spec->cpu_millis, timeout = spec->timeout_s;
+	uint64_t pids = spec->pids, cpu = spec->cpu_millis, timeout = spec->asked_s != 0 ? spec->asked_s : spec->timeout_s;
 	/* Rounded down: what a start may ask for is in seconds. */
 	uint64_t most = (uint64_t)p->timeout / 1000, def = (uint64_t)p->timeout_default / 1000;
 	enum work_refusal r = bound(p, POLICY_MEMORY, p->memory, p->memory_default, &spec->memory_bytes, error);
@@ -99,7 +99,11 @@ check_limits(const struct policy *p, struct work_spec *spec, char error[PERMIT_E
 		r = bound(p, POLICY_TIMEOUT, most, def, &timeout, error);
 	spec->pids = (uint32_t)pids;
 	spec->cpu_millis = (uint32_t)cpu;
-	spec->timeout_s = (uint32_t)timeout;
+	/* What was rounded up stays so, up to the ceiling: that is the time the hub has to end it by a signal first. */
+	if (spec->asked_s == 0)
+		spec->timeout_s = (uint32_t)timeout;
+	else if (most != 0 && spec->timeout_s > most)
+		spec->timeout_s = (uint32_t)most;
 	return r;
 }
 

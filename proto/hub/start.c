@@ -142,7 +142,26 @@ take_devices(const struct json *payload, char dst[DEVICE_LIST_SIZE])
 	return true;
 }
 
-/* The one label that is more than bookkeeping. */
+/* Labels are bookkeeping, but for the two of ours. This one is the time that timeout_minutes was rounded up from. */
+static bool
+take_timeout(const struct json *spec, struct work_spec *out)
+{
+	const struct json *label = json_get(json_get(spec, "labels"), WORK_TIMEOUT_LABEL);
+	uint64_t v = 0;
+
+	if (label == NULL || label->type == JSON_NULL)
+		return true;
+	if (label->type != JSON_STRING || label->len == 0 || label->len > 9 || label->str[0] == '0')
+		return false;
+	for (size_t i = 0; i < label->len; i++) {
+		if (label->str[i] < '0' || label->str[i] > '9')
+			return false;
+		v = v * 10 + (uint64_t)(label->str[i] - '0');
+	}
+	out->asked_s = (uint32_t)v;
+	return v <= out->timeout_s;
+}
+
 static bool
 take_overflow(const struct json *spec, struct work_spec *out)
 {
@@ -180,6 +199,8 @@ take_spec(const struct json *spec, const char *handle, struct work_spec *out, ch
 		return malformed(err, "env must be a list of at most 4096 strings of the form NAME=VALUE");
 	if (!take_numbers(spec, out))
 		return malformed(err, "timeout_minutes or a resource limit is no number this device can use");
+	if (!take_timeout(spec, out))
+		return refuse(WORK_REFUSED_UNSUPPORTED, err, "the label " WORK_TIMEOUT_LABEL " must be a number of seconds, and no more than timeout_minutes");
 	if (!take_overflow(spec, out))
 		return refuse(WORK_REFUSED_UNSUPPORTED, err, "the label " WORK_OVERFLOW_LABEL " must be wait, wait-forever or drop");
 	return WORK_OK;

@@ -76,6 +76,7 @@ work_spec_encode(const struct work_spec *spec, void *buf, size_t size, size_t *r
 	wire_put_str(&w, spec->handle);
 	wire_put_str(&w, spec->work_dir);
 	wire_put_u32(&w, spec->timeout_s);
+	wire_put_u32(&w, spec->asked_s);
 	wire_put_u32(&w, spec->cpu_millis);
 	wire_put_u64(&w, spec->memory_bytes);
 	wire_put_u64(&w, spec->disk_bytes);
@@ -134,6 +135,7 @@ work_spec_decode(struct work_spec *spec, const void *data, size_t len)
 	wire_str(&r, spec->handle, sizeof(spec->handle));
 	wire_str(&r, spec->work_dir, sizeof(spec->work_dir));
 	spec->timeout_s = wire_u32(&r);
+	spec->asked_s = wire_u32(&r);
 	spec->cpu_millis = wire_u32(&r);
 	spec->memory_bytes = wire_u64(&r);
 	spec->disk_bytes = wire_u64(&r);

@@ -38,6 +38,10 @@ enum work_overflow {
 };
 #define WORK_OVERFLOW_LABEL	"edgeward.overflow"	/* of a start: one of the words of work_overflow_parse() */
 
+#define WORK_TIMEOUT_LABEL	"edgeward.timeout"	/* of a start: the seconds its timeout_minutes was rounded up from */
+
+#define WORK_COMMAND_SIZE	208	/* of a command line that is shown, with its NUL */
+
 struct work_net {
 	struct firewall rules;
 	bool bounded;
@@ -52,6 +56,7 @@ struct work_spec {
 	char handle[HANDLE_SIZE];
 	char work_dir[WORK_DIR_SIZE];	/* as the hub sent it: relative, absolute or "" */
 	uint32_t timeout_s;		/* 0 = none */
+	uint32_t asked_s;		/* of it, what was asked for: the hub ends the run itself then, more gently; 0 = all of it */
 	bool env_given;
 	uint32_t cpu_millis;
 	uint64_t memory_bytes, disk_bytes;

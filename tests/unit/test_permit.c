@@ -94,6 +94,12 @@ ceilings_and_defaults(void **state)
 	begin(text, "true");
 	spec.timeout_s = 61;
 	refused("policy.conf:6: timeout = 60s; this start asks for 61 s");
+	spec.timeout_s = 120;
+	spec.asked_s = 61;
+	refused("policy.conf:6: timeout = 60s; this start asks for 61 s");
+	spec.asked_s = 60;
+	allowed();
+	assert_int_equal(spec.timeout_s, 60);
 	begin("[limits]\ntimeout-default = 30s\n", "true");	/* no ceiling: a default and nothing else */
 	allowed();
 	assert_int_equal(spec.timeout_s, 30);

@@ -28,9 +28,11 @@ round_trip(void **state)
 	size_t len;
 
 	s.overflow = WORK_OVERFLOW_DROP;
+	s.asked_s = 61;
 	assert_int_equal(work_spec_encode(&s, buf, sizeof(buf), &len), 0);
 	assert_int_equal(work_spec_decode(&d, buf, len), 0);
 	assert_int_equal(d.overflow, WORK_OVERFLOW_DROP);
+	assert_int_equal(d.asked_s, 61);
 	assert_string_equal(d.handle, s.handle);
 	assert_string_equal(d.work_dir, s.work_dir);
 	assert_int_equal(d.timeout_s, 60);

@@ -61,7 +61,7 @@ def encode_spec(handle, argv, env=None, work_dir="", timeout=0, cpu=0, memory=0,
     def s(v):
         v = v if isinstance(v, bytes) else v.encode("utf-8", "surrogateescape")
         return struct.pack("=I", len(v)) + v
-    out = s(handle) + s(work_dir) + struct.pack("=IIQQIB", timeout, cpu, memory, disk, pids, env is not None)
+    out = s(handle) + s(work_dir) + struct.pack("=IIIQQIB", timeout, 0, cpu, memory, disk, pids, env is not None)
     out += struct.pack("=I", len(argv)) + b"".join(s(a) for a in argv)
     env = env or []
     return out + struct.pack("=I", len(env)) + b"".join(s(e) for e in env) + s(secrets) + s(devices) + s(job) + bytes([overflow]) + network
