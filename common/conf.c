@@ -106,11 +106,12 @@ load(struct conf *conf, const char *path, bool own, char err[CONF_ERR_SIZE])
 	if (r < 0 && !missing)
 		return r;
 	if (own && !missing && (st.st_uid != geteuid() || (st.st_mode & 022) != 0)) {
-		snprintf(err, CONF_ERR_SIZE, "%s can be written by others than uid %u: chown %u, chmod go-w", path, geteuid(), geteuid());
+		snprintf(err, CONF_ERR_SIZE, "%s can be written by others than uid %u: chown %u %s; chmod go-w %s", path, geteuid(), geteuid(), path, path);
 		return -EPERM;
 	}
 	r = conf_parse(conf, path, missing ? "" : text, missing ? 0 : len, err);
 	conf->missing = missing;
+	keyfile_mark(&conf->mark, path, missing ? NULL : &st);
 	return r;
 }
 

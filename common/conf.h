@@ -20,6 +20,7 @@ enum conf_dialect { CONF_DIALECT_AUTO, CONF_DIALECT_CLOOP };
 
 struct conf {
 	bool missing;			/* CONF_FILE is not there */
+	struct keyfile_mark mark;	/* of the file this was read from */
 	/* [hub] */
 	char hub_url[CONF_STR];
 	char hub_pin[CONF_STR];		/* one or several, as written */

@@ -163,3 +163,30 @@ keyfile_read(const char *path, char **ret_text, size_t *ret_len, struct stat *re
 		    r == -EINVAL ? "not a regular file" : strerror(-r));
 	return r;
 }
+
+void
+keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st)
+{
+	*mark = (struct keyfile_mark){ .path = path };
+	if (st == NULL)
+		return;
+	mark->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+	mark->ino = st->st_ino;
+	mark->size = (uint64_t)st->st_size;
+}
+
+bool
+keyfile_changed(const struct keyfile_mark *mark)
+{
+	struct keyfile_mark now;
+	struct stat st;
+	bool there;
+
+	if (mark->path == NULL)
+		return false;
+	there = stat(mark->path, &st) == 0;
+	if (!there && errno != ENOENT)
+		return false;
+	keyfile_mark(&now, mark->path, there ? &st : NULL);
+	return now.mtime_ns != mark->mtime_ns || now.ino != mark->ino || now.size != mark->size;
+}

@@ -8,6 +8,7 @@
 #ifndef EDGEWARD_KEYFILE_H
 #define EDGEWARD_KEYFILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -16,6 +17,18 @@
 #define KEYFILE_LIST	3072	/* bytes of a list: one record of the control sockets holds it */
 #define KEYFILE_ERR	512
 #define KEYFILE_KEYS	64	/* in one table */
+
+/* What a file was like when it was read; size and times 0 = it was not there. */
+struct keyfile_mark {
+	const char *path;		/* the caller's, NULL = nothing was read */
+	int64_t mtime_ns;
+	uint64_t ino, size;
+};
+
+/* st NULL: it was not there. */
+void keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st);
+/* Whether it is another one now. One that cannot be looked at is not. */
+bool keyfile_changed(const struct keyfile_mark *mark);
 
 /* Items of a list, or one word that stands for itself (any, none). */
 struct keyfile_list {

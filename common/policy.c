@@ -177,11 +177,15 @@ policy_load(struct policy *policy, const char *path, uid_t owner, char err[KEYFI
 	size_t len;
 	int r = keyfile_read(path, &text, &len, &st, err);
 
-	if (r == -ENOENT)
-		return policy_parse(policy, path, "", 0, err);
+	bool missing = r == -ENOENT;
+
 	if (r == 0)
 		r = check_owner(&st, path, owner, err);
-	return r < 0 ? r : policy_parse(policy, path, text, len, err);
+	if (r == 0 || missing)
+		r = policy_parse(policy, path, missing ? "" : text, missing ? 0 : len, err);
+	if (r == 0)
+		keyfile_mark(&policy->mark, path, missing ? NULL : &st);
+	return r;
 }
 
 uid_t

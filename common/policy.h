@@ -77,6 +77,7 @@ struct policy {
 
 	uint16_t lines[POLICY_KEYS];	/* 0: the default */
 	char file[32];			/* last component of its name */
+	struct keyfile_mark mark;	/* of the file this was read from */
 	char problem[KEYFILE_ERR];	/* why the file as it is now cannot be used; "" = this is what it says */
 	bool denied;			/* ... and no earlier one is in force: nothing may be started */
 };

@@ -52,6 +52,14 @@ fill_cause(const struct link *link, struct ctl_connectd_status *st)
 	} else if (link->cause[0] == '\0' && link->p.policy->problem[0] != '\0') {
 		snprintf(st->cause, sizeof(st->cause), "policy-bad");
 		snprintf(st->detail, sizeof(st->detail), "%.*s", (int)sizeof(st->detail) - 1, link->p.policy->problem);
+	} else if (link->cause[0] == '\0' && keyfile_changed(&link->p.policy->mark)) {
+		snprintf(st->cause, sizeof(st->cause), "config-changed");
+		snprintf(st->detail, sizeof(st->detail), "%.150s was changed after connectd read it: systemctl reload edgeward-connectd puts it in force",
+		    link->p.policy->mark.path);
+	} else if (link->cause[0] == '\0' && keyfile_changed(&link->p.conf->mark)) {
+		snprintf(st->cause, sizeof(st->cause), "config-changed");
+		snprintf(st->detail, sizeof(st->detail), "%.150s was changed after connectd read it: systemctl restart edgeward-connectd puts it in force",
+		    link->p.conf->mark.path);
 	} else {
 		snprintf(st->cause, sizeof(st->cause), "%s", link->cause);
 		snprintf(st->detail, sizeof(st->detail), "%s", link->detail);

@@ -90,6 +90,7 @@ show_end(struct show *show, const struct ctl_policy *p, bool complete)
 	json_str(show->g, "file", p->file);
 	json_bool(show->g, "denied", p->denied != 0);
 	json_str(show->g, "problem", p->problem);
+	json_bool(show->g, "changed", p->changed != 0);
 	json_end(show->g);
 }
 
@@ -117,6 +118,11 @@ show_policy(struct edgectl *ctl)
 	else
 		code = client_complain(&c, "policy");
 	client_close(&c);
+	if (p.problem[0] == '\0' && p.changed != 0) {
+		fprintf(stderr, "edgectl: policy: %s was changed after it was read, the above is what is in force: systemctl reload edgeward-connectd "
+		    "edgeward-workerd\n", out_safe(p.file));
+		return EXIT_DEGRADED;
+	}
 	if (p.problem[0] == '\0')
 		return code;
 	fprintf(stderr, "edgectl: policy: %s: %s\n", out_safe(p.problem), p.denied != 0 ? "nothing is started until that is put right" :

@@ -82,6 +82,11 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	    &parts, text) != WORK_OK) {
 		code = "no-sandbox";
 		detail = text;
+	} else if (keyfile_changed(&w->policy.mark) || keyfile_changed(&w->conf.mark)) {
+		code = "config-changed";
+		snprintf(text, sizeof(text), "%.110s was changed after workerd read it: systemctl reload edgeward-workerd puts it in force",
+		    keyfile_changed(&w->policy.mark) ? w->policy_file : w->conf_file);
+		detail = text;
 	}
 	snprintf(s->cause, sizeof(s->cause), "%s", code);
 	snprintf(s->detail, sizeof(s->detail), "%.*s", (int)sizeof(s->detail) - 1, detail);
@@ -131,13 +136,17 @@ on_workloads(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	const struct workerd *w = ctx;
 	struct ipc_hdr hdr = { .type = CTL_EV_WORKLOAD, .id = msg->hdr.id };
-	struct work_workload info;
+	struct {
+		struct work_workload info;
+		char command[WORK_COMMAND_SIZE];
+	} out;
 	int r = 0;
 
 	for (const struct workload *wl = w->all.first; wl != NULL && r == 0; wl = wl->next) {
-		workload_info(wl, &info);
-		info.flags |= wl->full ? WORK_F_WAITS : 0;
-		r = ipc_send_fds(chan, &hdr, &info, sizeof(info), NULL, 0);
+		workload_info(wl, &out.info);
+		out.info.flags |= wl->full ? WORK_F_WAITS : 0;
+		snprintf(out.command, sizeof(out.command), "%.*s", WORK_COMMAND_SIZE - 1, wl->rec.h != NULL ? wl->rec.h->command : "");
+		r = ipc_send_fds(chan, &hdr, &out, sizeof(out.info) + strlen(out.command), NULL, 0);
 	}
 	return r < 0 ? r : ipc_answer(chan, &msg->hdr, 0, NULL, 0);
 }

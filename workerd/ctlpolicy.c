@@ -15,7 +15,7 @@ ctlpolicy_show(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	const struct workerd *w = ctx;
 	struct ipc_hdr hdr = { .type = CTL_EV_POLICY_KEY, .id = msg->hdr.id };
-	struct ctl_policy ans = { .denied = w->policy.denied };
+	struct ctl_policy ans = { .denied = w->policy.denied, .changed = keyfile_changed(&w->policy.mark) };
 	struct {
 		struct ctl_policy_key head;
 		char value[CTL_POLICY_VALUE_MAX];

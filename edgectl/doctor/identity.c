@@ -129,6 +129,9 @@ step_processes(struct doctor *d)
 	else
 		check_skip(d, "introduction", v->connectd.error == -EACCES || v->workerd.error == -EACCES ?
 		    "connectd and workerd may not be asked by this user" : "connectd or workerd does not answer");
+	if (v->net_up && strcmp(v->net.cause, CTL_CONFIG_CHANGED) == 0)
+		check_bad(d, "in-force", CHECK_WARN, v->net.cause, "systemctl restart edgeward-connectd", "%.250s", v->net.detail);
 	if (v->work_up && v->work.cause[0] != '\0')
-		check_bad(d, "work", CHECK_WARN, v->work.cause, "edgectl status", "%.250s", v->work.detail);
+		check_bad(d, "work", CHECK_WARN, v->work.cause, strcmp(v->work.cause, CTL_CONFIG_CHANGED) == 0 ?
+		    "systemctl reload edgeward-workerd" : "edgectl status", "%.250s", v->work.detail);
 }

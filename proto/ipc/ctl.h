@@ -31,7 +31,7 @@ enum ctl_type {
 
 	/* workerd */
 	CTL_REQ_WORKLOADS = 0x0320,	/* empty */
-	CTL_EV_WORKLOAD = 0x0322,	/* struct work_workload of proto/ipc/work.h */
+	CTL_EV_WORKLOAD = 0x0322,	/* struct work_workload of proto/ipc/work.h; its command line follows, without NUL, if it is known */
 	CTL_ANS_WORKLOADS = 0x0321,
 	CTL_REQ_LOGS = 0x0324,		/* struct ctl_logs */
 	CTL_ANS_LOGS = 0x0325,		/* struct ctl_log_data + up to CTL_LOG_MAX bytes */
@@ -68,6 +68,8 @@ enum ctl_link_state {
 	CTL_LINK_STOPPED = 10,		/* the hub said so for good, or the credential cannot be used */
 	CTL_LINK_UNCONFIGURED = 11,	/* no hub address at all */
 };
+
+#define CTL_CONFIG_CHANGED	"config-changed"	/* cause: a file is another one now than what is in force */
 
 struct ctl_connectd_status {
 	int32_t pid;
@@ -164,7 +166,7 @@ static_assert(sizeof(struct ctl_policy_key) == 48, "wire size");
 
 struct ctl_policy {
 	uint32_t denied;		/* 1: problem was there at start: nothing is started */
-	uint32_t reserved;
+	uint32_t changed;		/* 1: the file is another one now than what is in force */
 	char file[256];
 	char problem[512];		/* why the file as it is now cannot be used; empty = it is in force */
 };

@@ -101,6 +101,20 @@ def test_a_start_that_asks_for_nothing_gets_the_default(agent, hub):
     assert judge(a, {"spec": {"argv": ["true"]}}).json["timeout_s"] == 1
 
 
+def test_a_timeout_below_a_minute_under_a_ceiling(agent, hub):
+    """Frames have whole minutes. What was asked for to the second is what the ceiling is compared with, and never exceeded."""
+    a = agent(policy={"limits": {"timeout": "5s"}})
+
+    def ask(seconds, minutes=1):
+        return judge(a, {"spec": {"argv": ["true"], "timeout_minutes": minutes, "labels": {"edgeward.timeout": seconds}}})
+    assert ask("4").json["timeout_s"] == 5
+    assert "asks for 6 s" in ask("6").json["error"] and "asks for 60 s" in judge(a, {"spec": {"argv": ["true"], "timeout_minutes": 1}}).json["error"]
+    for bad in ("61", "0", "", "04", "4s", "-1", "99999999999999999999", 4):
+        assert "edgeward.timeout" in str(ask(bad).json), bad
+    run = hub.finish(hub.start([SLEEP, "1000"], timeout_minutes=1, labels={"edgeward.timeout": "4"}), 15)
+    assert run.state == "killed" and "time" in run.terminal["status"]["error"]
+
+
 def test_policy_shows_every_key_with_its_line(agent):
     a = agent(start=False)
     rewrite(a, "[work]\n# two lines\nprograms = /bin/true\nprograms = /bin/false /bin/echo\n\n[limits]\nmemory = 1G\n")
@@ -200,6 +214,45 @@ def test_reload_changes_the_policy_and_touches_nothing_that_runs(agent, hub):
     hub.signal(run, "terminate")
     hub.finish(run)
     assert run.text == b"up\nend\n" and run.exit_code == 0
+
+
+def test_a_file_that_was_changed_and_not_read_again_is_told(agent):
+    """By status, doctor and edgectl policy, for each of the two files and each daemon, until it is in force."""
+    a = agent()
+    a.connected()
+
+    def told():
+        s = a.ctl("status").json
+        return [s[role]["cause"] == "config-changed" and s[role]["detail"] for role in ("connectd", "workerd")]
+
+    def reload(*roles):
+        old = a.pid("workerd")
+        for role in roles:
+            os.kill(a.pid(role), signal.SIGHUP)
+        if "launcher" in roles:
+            a.restarted("workerd", old)
+            wait_for(lambda: a.ctl("status").json["workerd"]["work_up"], 10, "the work channel is up")
+    assert told() == [False, False] and a.ctl("policy").json["changed"] is False
+    rewrite(a, "[work]\nattach = yes\n")
+    assert all(a.policy_file in text and f"systemctl reload edgeward-{role}" in text for text, role in zip(told(), ("connectd", "workerd")))
+    got = a.ctl("policy")
+    assert got.rc == 3 and got.json["changed"] is True and got.json["problem"] == "" and "systemctl reload" in got.err
+    doctor = {c["check"]: c for c in a.ctl("doctor", "-c", a.conf_file, "-p", a.policy_file, "-s", a.dir, timeout=60).json["checks"]}
+    assert all(doctor[name]["state"] == "warn" and doctor[name]["cause"] == "config-changed" for name in ("in-force", "work")), doctor
+    reload("connectd", "launcher")
+    wait_for(lambda: told() == [False, False], 10, told)
+    assert a.ctl("policy").rc == 0
+    os.unlink(a.policy_file)
+    assert all(told())
+    rewrite(a, "[work]\nattach = yes\n")
+    reload("connectd", "launcher")
+    wait_for(lambda: told() == [False, False], 10, told)
+    with open(a.conf_file, "a", encoding="utf-8") as f:
+        f.write("# a word\n")
+    assert "systemctl restart edgeward-connectd" in told()[0] and a.conf_file in told()[1]
+    reload("launcher")
+    wait_for(lambda: not told()[1], 10, told)
+    assert told()[0]
 
 
 def line_of_problem(a):
