@@ -62,12 +62,14 @@ static int
 on_workload(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct client *c = ctx;
+	char command[WORK_COMMAND_SIZE] = "";
 	struct work_workload w;
 
 	memcpy(&w, msg->data, sizeof(w));
+	memcpy(command, msg->data + sizeof(w), msg->hdr.len - sizeof(w));
 	if (msg->hdr.id != c->id || c->answered || !work_workload_ok(&w) || c->workload == NULL)
 		return -EPROTO;
-	c->workload(&w, c->ctx);
+	c->workload(&w, command, c->ctx);
 	return 0;
 }
 
@@ -185,7 +187,7 @@ static const struct ipc_rule rules_workerd[] = {
 	{ .type = CTL_EV_POLICY_KEY, .states = IPC_ST_OPEN, .min = sizeof(struct ctl_policy_key),
 	  .max = sizeof(struct ctl_policy_key) + CTL_POLICY_VALUE_MAX, .handler = on_policy_key },
 	{ .type = CTL_EV_WORKLOAD, .states = IPC_ST_OPEN, .min = sizeof(struct work_workload),
-	  .max = sizeof(struct work_workload), .handler = on_workload },
+	  .max = sizeof(struct work_workload) + WORK_COMMAND_SIZE - 1, .handler = on_workload },
 };
 
 static void

@@ -35,8 +35,8 @@ struct client {
 	size_t len;
 	uint8_t answer[IPC_MAX_CTL];
 	int answer_fd;			/* that came with it, -1 = none; client_close() closes it */
-	/* May be NULL: a CTL_EV_WORKLOAD of the request under way. */
-	void (*workload)(const struct work_workload *w, void *ctx);
+	/* May be NULL: a CTL_EV_WORKLOAD of the request under way; command "" = not known. */
+	void (*workload)(const struct work_workload *w, const char *command, void *ctx);
 	/* The same for a CTL_EV_POLICY_KEY; value is NUL-terminated. */
 	void (*policy_key)(const struct ctl_policy_key *key, const char *value, void *ctx);
 	/* The same for a CTL_EV_METRIC and a CTL_EV_EVENT. */

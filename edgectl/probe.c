@@ -21,7 +21,7 @@
 
 /* One that has ended, and not as lost, counts as taken over: its pid is 0 then. */
 static void
-on_work(const struct work_workload *w, void *ctx)
+on_work(const struct work_workload *w, const char *command, void *ctx)
 {
 	struct upgrade_probe *p = ctx;
 	struct upgrade_work *to = &p->work[p->nwork];

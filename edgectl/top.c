@@ -15,12 +15,13 @@
 #include "edgectl/edgectl.h"
 
 #define ROWS_MAX	1024
-#define COLS		8
+#define COLS		9
 #define CELL		80
 #define CGROUP		"/sys/fs/cgroup"
 
 struct use {
 	struct work_workload w;
+	char command[WORK_COMMAND_SIZE];
 	uint64_t cpu_us, memory;	/* UINT64_MAX = not known */
 };
 
@@ -31,12 +32,15 @@ struct sample {
 };
 
 static void
-on_workload(const struct work_workload *w, void *ctx)
+on_workload(const struct work_workload *w, const char *command, void *ctx)
 {
 	struct sample *s = ctx;
 
-	if (s->n < ROWS_MAX)
-		s->all[s->n++] = (struct use){ .w = *w, .cpu_us = UINT64_MAX, .memory = UINT64_MAX };
+	if (s->n == ROWS_MAX)
+		return;
+	s->all[s->n] = (struct use){ .w = *w, .cpu_us = UINT64_MAX, .memory = UINT64_MAX };
+	snprintf(s->all[s->n].command, sizeof(s->all[s->n].command), "%s", command);
+	s->n++;
 }
 
 /* The rest of the line that begins with key, digits only; key "" takes the first line. */
@@ -156,6 +160,7 @@ show_json(const struct sample *old, const struct sample *s)
 		rates(old, s, u, &cpu, &output);
 		json_open(g, NULL, '{');
 		json_str(g, "handle", u->w.handle);
+		json_str(g, "command", u->command);
 		json_str(g, "state", name_of_state(u->w.state));
 		json_int(g, "pid", u->w.pid);
 		if (cpu >= 0)
@@ -193,12 +198,13 @@ fill_row(char (*row)[CELL], const struct use *u, double cpu, double output)
 	else
 		snprintf(row[6], CELL, "-");
 	snprintf(row[7], CELL, "%s", out_span(run / 1000000000));
+	snprintf(row[8], CELL, "%.*s", CELL - 1, u->command);
 }
 
 static void
 show_table(const struct sample *old, const struct sample *s)
 {
-	static const char *const head[COLS] = { "HANDLE", "STATE", "PID", "CPU", "MEMORY", "OUTPUT", "RATE", "TIME" };
+	static const char *const head[COLS] = { "HANDLE", "STATE", "PID", "CPU", "MEMORY", "OUTPUT", "RATE", "TIME", "COMMAND" };
 	char (*text)[COLS][CELL] = calloc(s->n + 1, sizeof(*text));
 	const char **cells = calloc((s->n + 1) * COLS, sizeof(*cells));
 	double cpu, output;

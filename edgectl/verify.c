@@ -30,7 +30,7 @@ struct verify {
 };
 
 static void
-on_workload(const struct work_workload *w, void *ctx)
+on_workload(const struct work_workload *w, const char *command, void *ctx)
 {
 	struct verify *v = ctx;
 

@@ -14,7 +14,7 @@
 #include "edgectl/client.h"
 #include "edgectl/edgectl.h"
 
-#define COLS		7
+#define COLS		8
 #define CELL		208	/* as long as the longest field of a workload */
 #define ROWS_MAX	2048	/* twice as many workloads as a device may run at once */
 
@@ -46,10 +46,11 @@ struct list {
 };
 
 static void
-json_workload(yajl_gen g, const struct work_workload *w)
+json_workload(yajl_gen g, const struct work_workload *w, const char *command)
 {
 	json_open(g, NULL, '{');
 	json_str(g, "handle", w->handle);
+	json_str(g, "command", command);
 	json_str(g, "state", name_of_state(w->state));
 	json_str(g, "outcome", name_of_outcome(w->outcome));
 	json_str(g, "limit", name_of_limit(w->limit));
@@ -83,13 +84,13 @@ outcome_text(const struct work_workload *w, char *buf, size_t size)
 }
 
 static void
-on_workload(const struct work_workload *w, void *ctx)
+on_workload(const struct work_workload *w, const char *command, void *ctx)
 {
 	struct list *list = ctx;
 	char (*row)[CELL];
 
 	if (list->g != NULL) {
-		json_workload(list->g, w);
+		json_workload(list->g, w, command);
 		return;
 	}
 	if (list->nrows == ROWS_MAX)
@@ -102,12 +103,13 @@ on_workload(const struct work_workload *w, void *ctx)
 	snprintf(row[4], CELL, "%s", out_bytes(w->produced));
 	outcome_text(w, row[5], CELL);
 	snprintf(row[6], CELL, "%s", (w->flags & WORK_F_WAITS) != 0 ? "waits: the hub takes no more of its output now" : w->error);
+	snprintf(row[7], CELL, "%s", command);
 }
 
 static void
 print_list(struct list *list)
 {
-	static const char *const head[COLS] = { "HANDLE", "STATE", "PID", "STARTED", "OUTPUT", "OUTCOME", "ERROR" };
+	static const char *const head[COLS] = { "HANDLE", "STATE", "PID", "STARTED", "OUTPUT", "OUTCOME", "ERROR", "COMMAND" };
 	const char **cells = calloc(list->nrows * COLS, sizeof(*cells));
 
 	if (cells == NULL)

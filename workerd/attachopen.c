@@ -21,6 +21,7 @@
 #include "workerd/container.h"
 #include "workerd/permit.h"
 #include "workerd/stage.h"
+#include "workerd/shown.h"
 #include "workerd/vault.h"
 #include "workerd/workerd.h"
 
@@ -155,37 +156,13 @@ take_command(struct asked *q, int fd)
 
 /* ---- the record of who did what ---- */
 
-/* What it runs, for people: printable, cut, and without the workload's secrets. */
 static void
 describe(const struct workload *wl, const struct attach_command *c, char *buf, size_t size)
 {
-	uint8_t text[160], shown[400];
-	size_t len = 0, n = 0;
-	ssize_t m;
-
-	for (uint32_t i = 0; i < c->argc && len < sizeof(text) - 1; i++) {
-		if (i > 0)
-			text[len++] = ' ';
-		for (size_t j = 0; j < c->argv[i].len && len < sizeof(text) - 1; j++)
-			text[len++] = (uint8_t)c->argv[i].s[j];
-	}
 	if (c->argc == 0)
-		len = (size_t)snprintf((char *)text, sizeof(text), "a shell");
-	if (wl->vault != NULL) {
-		struct redact_scan scan = { 0 };
-
-		m = redact_run(wl->vault->redact, &scan, text, len, shown, sizeof(shown) - 64);
-		n = m > 0 ? (size_t)m : 0;
-		m = redact_flush(wl->vault->redact, &scan, text + scan.from, true, shown + n, sizeof(shown) - n);
-		n += m > 0 ? (size_t)m : 0;
-		redact_scan_done(&scan);
-	} else {
-		memcpy(shown, text, len);
-		n = len;
-	}
-	n = n < size - 1 ? n : size - 1;
-	memcpy(buf, shown, n);
-	buf[n] = '\0';
+		snprintf(buf, size, "a shell");
+	else
+		shown_command(c->argv, c->argc, wl->vault != NULL ? wl->vault->redact : NULL, buf, size);
 }
 
 /* ---- a new one ---- */

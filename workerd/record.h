@@ -90,6 +90,8 @@ struct record_head {
 	/* since each lost byte is counted once; the same */
 	uint64_t sent;			/* connectd was given everything below it, at some time */
 	struct lostset lost;		/* above acked */
+	/* since it is shown; the same */
+	char command[WORK_COMMAND_SIZE];
 };
 static_assert(sizeof(struct record_head) <= RECORD_PAGE, "the ring lies behind it");
 

@@ -17,6 +17,7 @@
 #include "workerd/launchchan.h"
 #include "workerd/leases.h"
 #include "workerd/life.h"
+#include "workerd/shown.h"
 #include "workerd/stage.h"
 #include "workerd/sweep.h"
 #include "workerd/tally.h"
@@ -267,6 +268,7 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	wl->rec.h->slot = c->slot;
 	snprintf(wl->rec.h->work_dir, sizeof(wl->rec.h->work_dir), "%s", spec->work_dir);
 	wl->rec.h->dir_known = 1;
+	shown_command(spec->argv, spec->argc, wl->vault != NULL ? wl->vault->redact : NULL, wl->rec.h->command, sizeof(wl->rec.h->command));
 	wl->rec.h->parts = c->parts;
 	wl->rec.h->timeout_s = spec->timeout_s;
 	wl->rec.h->output_max = wl->w->policy.output;

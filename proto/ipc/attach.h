@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/ipc/spec.h"
+
 #define ATTACH_ID_SIZE		128	/* of a session, with its NUL; printable */
 #define ATTACH_ARGS_MAX		256u	/* strings of a command */
 #define ATTACH_COMMAND_MAX	32768u	/* bytes of an encoded one */
@@ -112,10 +114,7 @@ static_assert(sizeof(struct init_attach_exited) == 8, "wire size");
 struct attach_command {
 	char term[ATTACH_TERM_SIZE];
 	uint32_t argc;			/* 0 = a shell */
-	struct {
-		const char *s;
-		size_t len;
-	} argv[ATTACH_ARGS_MAX];
+	struct work_str argv[ATTACH_ARGS_MAX];
 };
 
 /* -ENOSPC; -EINVAL for what the other side would refuse. */

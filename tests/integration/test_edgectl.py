@@ -391,7 +391,7 @@ def test_workloads(site):
         fd.workload(flags=8), fd.workload(wid=2, handle="b_2", state=3, outcome=1, exit_code=7, finished_at=1_700_000_001_000_000_000),
         fd.workload(wid=3, handle="c", state=3, outcome=3, term_signal=15, error="cancelled by the hub", flags=2))})
     lines = site.ctl("workloads").stdout.splitlines()
-    assert lines[0].split() == ["HANDLE", "STATE", "PID", "STARTED", "OUTPUT", "OUTCOME", "ERROR"]
+    assert lines[0].split() == ["HANDLE", "STATE", "PID", "STARTED", "OUTPUT", "OUTCOME", "ERROR", "COMMAND"]
     assert "job-1" in lines[1] and "4242" in lines[1] and "2.0 KiB" in lines[1] and "exited 7" in lines[2]
     assert "cancelled, signal 15" in lines[3] and "cancelled by the hub" in lines[3]
     doc = site.json("workloads")

@@ -323,3 +323,24 @@ def test_install_harness_is_refused_by_name(device, hub):
     assert answer["payload"]["installed"] or "policy.conf (default): harnesses install is no" in answer["payload"]["reason"], answer
     for name in ("../claude", "", "a b", "https://x", "x" * 65, None):
         assert hub.request("install_harness", {"harness": name})["type"] == "error"
+
+
+def test_a_command_line_is_shown_without_them(agent, hub):
+    """What was asked for, on one line; a value in it is masked; no variable; a workerd that was killed has it still."""
+    a = agent()
+    search = Search(a)
+    search.add("in an argument", TOKEN)
+    run = hub.start(["/bin/sh", "-c", "echo up; sleep 1000", "a\tb", f"--token={TOKEN}"], env={"PATH": "/usr/bin:/bin", "OTHER": "not-shown"},
+                    secret_files=[secret_file(TOKEN)])
+    hub.wait("up", lambda: run.log.received, 10)
+
+    def shown():
+        return [w["command"] for w in a.ctl("workloads").json["workloads"]] + [w["command"] for w in a.ctl("top", "-d", "1").json["workloads"]]
+    assert shown() == ["/bin/sh -c echo up; sleep 1000 a\\x09b --token=[redacted]"] * 2
+    old = a.kill9("workerd")
+    a.restarted("workerd", old)
+    wait_for(lambda: a.ctl("status").json["workerd"]["work_up"], 10, "workerd is back")
+    assert shown() == ["/bin/sh -c echo up; sleep 1000 a\\x09b --token=[redacted]"] * 2
+    search.look()
+    hub.signal(run, "kill")
+    hub.finish(run)

@@ -179,7 +179,8 @@ def test_top_and_watch(agent, hub):
                    "a rate of output")
     assert doc[0]["handle"] == run.handle and doc[0]["memory_bytes"] > 0
     table = ctl(device, "top", "-n", "1", "-d", "1").stdout
-    assert table.splitlines()[0].split() == ["HANDLE", "STATE", "PID", "CPU", "MEMORY", "OUTPUT", "RATE", "TIME"] and run.handle in table
+    assert table.splitlines()[0].split() == ["HANDLE", "STATE", "PID", "CPU", "MEMORY", "OUTPUT", "RATE", "TIME", "COMMAND"] and run.handle in table
+    assert doc[0]["command"] == "/bin/sh -c while :; do echo line; done" and doc[0]["command"] in table
     ctl(device, "signal", run.handle, "KILL")
     audit = os.path.join(device.dir, "audit")
     with open(audit, "w", encoding="ascii"):
