@@ -31,6 +31,10 @@ int tls_start(struct transport *t, const struct tls_trust *trust, const struct u
 /* Goes on with the handshake. 1 = done, 0 = waits for the peer or for room, negative = failed: tls_why(). */
 int tls_handshake(struct transport *t);
 
+/* OpenSSL's callback: judges nothing, and keeps a certificate that is for another name, for tls_why(). */
+struct x509_store_ctx_st;
+int tls_on_verify(int good, struct x509_store_ctx_st *ctx);
+
 /* Whose certificate it is, and where its CA belongs. */
 enum tls_peer { TLS_HUB, TLS_SERVICE };
 

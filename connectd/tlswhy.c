@@ -1,9 +1,11 @@
 /* The handshake, and what is said about it when it fails: one stable code and one sentence with the next step. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -33,8 +35,8 @@ tls_handshake(struct transport *t)
 static const struct {
 	const char *who, *other_name, *untrusted;
 } peers[] = {
-	[TLS_HUB] = { "the hub", "", "a private CA goes into [hub] ca-file, and it must be that of this hub" },
-	[TLS_SERVICE] = { "the service", ": ask for it by a name that is in it", "add its CA to those this device trusts, or to [hub] ca-file" },
+	[TLS_HUB] = { "the hub", "one of these belongs into [hub] url", "a private CA goes into [hub] ca-file, and it must be that of this hub" },
+	[TLS_SERVICE] = { "the service", "ask for it by a name that is in it", "add its CA to those this device trusts, or to [hub] ca-file" },
 };
 
 static void
@@ -50,6 +52,100 @@ why_date(const char *code, const char *who, const char *what, int64_t floor_ns, 
 	    "%s's certificate %s; this device takes today for %s: check its clock and the certificate", who, what, day);
 }
 
+/* ---- the names a certificate has ---- */
+
+static void
+drop_cert(void *parent, void *cert, CRYPTO_EX_DATA *data, int index, long argl, void *argp)
+{
+	X509_free(cert);
+}
+
+/* Of the SSL's own data; -1 = there is none, and then no name is told. */
+static int
+cert_index(void)
+{
+	static int index = -1;
+
+	if (index < 0)
+		index = SSL_get_ex_new_index(0, NULL, NULL, NULL, drop_cert);
+	return index;
+}
+
+int
+tls_on_verify(int good, X509_STORE_CTX *ctx)
+{
+	int err = X509_STORE_CTX_get_error(ctx);
+	SSL *ssl = X509_STORE_CTX_get_ex_data(ctx, SSL_get_ex_data_X509_STORE_CTX_idx());
+	X509 *cert = X509_STORE_CTX_get0_cert(ctx);
+
+	if (good || (err != X509_V_ERR_HOSTNAME_MISMATCH && err != X509_V_ERR_IP_ADDRESS_MISMATCH) || ssl == NULL || cert == NULL ||
+	    cert_index() < 0 || SSL_get_ex_data(ssl, cert_index()) != NULL || X509_up_ref(cert) != 1)
+		return good;
+	if (SSL_set_ex_data(ssl, cert_index(), cert) != 1)
+		X509_free(cert);
+	return good;
+}
+
+/* One of them as text, printable or nothing: whoever made the certificate has written it. */
+static void
+put_name(const GENERAL_NAME *name, char buf[64])
+{
+	int type;
+	const ASN1_STRING *s = GENERAL_NAME_get0_value(name, &type);
+	const unsigned char *p = type == GEN_DNS || type == GEN_IPADD ? ASN1_STRING_get0_data(s) : NULL;
+	int len = p != NULL ? ASN1_STRING_length(s) : 0;
+
+	buf[0] = '\0';
+	if (type == GEN_IPADD && (len == 4 || len == 16))
+		inet_ntop(len == 4 ? AF_INET : AF_INET6, p, buf, 64);
+	if (type != GEN_DNS || len <= 0 || len > 63)
+		return;
+	for (int i = 0; i < len; i++) {
+		if (p[i] <= ' ' || p[i] > '~')
+			return;
+	}
+	memcpy(buf, p, (size_t)len);
+	buf[len] = '\0';
+}
+
+/* "a, b, ..."; "" when it has none. */
+static void
+put_names(const SSL *ssl, char *buf, size_t size)
+{
+	X509 *cert = cert_index() >= 0 ? SSL_get_ex_data(ssl, cert_index()) : NULL;
+	GENERAL_NAMES *names = cert != NULL ? X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL) : NULL;
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+		char name[64];
+
+		put_name(sk_GENERAL_NAME_value(names, i), name);
+		if (name[0] == '\0')
+			continue;
+		if (len + strlen(name) + 8 > size) {
+			snprintf(buf + len, size - len, ", ...");
+			break;
+		}
+		len += (size_t)snprintf(buf + len, size - len, "%s%s", len > 0 ? ", " : "", name);
+	}
+	GENERAL_NAMES_free(names);
+}
+
+static void
+why_name(const SSL *ssl, enum tls_peer peer, const struct url *url, struct hubconn_end *end)
+{
+	const char *who = peers[peer].who;
+	char names[80];
+
+	put_names(ssl, names, sizeof(names));
+	if (names[0] != '\0')
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "%s's certificate is not for %.63s but for %s: %s", who, url->host,
+		    names, peers[peer].other_name);
+	else
+		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "%s's certificate is not for %.63s, and has no name", who, url->host);
+}
+
 void
 tls_why(const struct transport *t, int err, enum tls_peer peer, const struct url *url, int64_t floor_ns, struct hubconn_end *end)
 {
@@ -60,8 +156,7 @@ tls_why(const struct transport *t, int err, enum tls_peer peer, const struct url
 	const char *reason = ERR_reason_error_string(queued);
 
 	if (verify == X509_V_ERR_HOSTNAME_MISMATCH || verify == X509_V_ERR_IP_ADDRESS_MISMATCH)
-		hubend_set(end, HUBCONN_TLS_FAILED, HUBCONN_TLS, "tls-name", "%s's certificate is not for %.100s%s", who, url->host,
-		    peers[peer].other_name);
+		why_name(t->ssl, peer, url, end);
 	else if (verify == X509_V_ERR_CERT_HAS_EXPIRED)
 		why_date("tls-expired", who, "has expired", floor_ns, end);
 	else if (verify == X509_V_ERR_CERT_NOT_YET_VALID)

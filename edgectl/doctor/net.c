@@ -89,7 +89,7 @@ static const struct {
 	{ "proxy-auth", "correct user and password in [hub] proxy or https_proxy" },
 	{ "proxy", "check [hub] proxy, https_proxy and the proxy's own log" },
 	{ "tls-untrusted", "openssl s_client -connect HOST -showcerts </dev/null; compare with [hub] ca-file (edgehub: ca.pem)" },
-	{ "tls-name", "use the name of the certificate in [hub] url, or have the hub make one for this name (edgehub serve -n NAME)" },
+	{ "tls-name", "use the name of the certificate in [hub] url, or have the hub make one for this name (on the hub EDGEHUB_OPTIONS=-n NAME in /etc/default/edgehub, and restart it)" },
 	{ "tls-expired", "date; renew the hub's certificate" },
 	{ "tls-not-yet-valid", "date; timedatectl set-ntp true" },
 	{ "tls-pin", "compare with what the hub shows, then set [hub] pin" },

@@ -95,8 +95,19 @@ def test_without_ca_file_only_the_system_is_trusted(agent, hub):
 
 
 def test_wrong_name(agent, hub, ca):
-    hub.set_leaf(ca.leaf(names=("other.test", "*.localhost")))
-    refused(agent(), hub, "tls-name")
+    hub.set_leaf(ca.leaf(names=("other.test", "*.localhost", "10.1.2.3", "fd00::1")))
+    a = agent()
+    refused(a, hub, "tls-name")
+    assert "not for localhost but for other.test, *.localhost, 10.1.2.3, fd00::1" in a.ctl("status").json["connectd"]["detail"]
+
+
+def test_wrong_name_of_a_certificate_full_of_names(agent, hub, ca):
+    """What is told of them is bounded."""
+    hub.set_leaf(ca.leaf(names=[f"{'n' * 50}{i}.test" for i in range(40)]))
+    a = agent()
+    refused(a, hub, "tls-name")
+    detail = a.ctl("status").json["connectd"]["detail"]
+    assert f"but for {'n' * 50}0.test, ...: one of" in detail and len(detail) < 200
 
 
 def test_address_must_be_in_the_certificate(agent, hub, ca):
