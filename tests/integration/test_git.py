@@ -110,6 +110,21 @@ def test_the_credential_is_an_authorization_header_and_nowhere_else(device, hub,
         assert word.encode() not in run.text and everywhere(device, word) == [] and word not in device.log_text()
 
 
+def test_the_reason_has_the_cause_and_the_next_step(agent, hub, server, dialect):
+    """A server whose CA nobody trusts here: what to set is said; a ref that is not there: git's own word."""
+    server.repo()
+    a = agent()
+    a.connected()
+    run = hub.start("true", 40, work_dir="w", workspace=workspace(server), refused=True)
+    assert "git fetch of the default branch failed: the server's certificate is not trusted" in run.refused[1] and "GIT_SSL_CAINFO" in run.refused[1]
+
+
+def test_the_reason_has_the_word_of_git(device, hub, server):
+    server.repo()
+    run = hub.start("true", 40, work_dir="w", workspace=workspace(server, ref="nowhere"), refused=True)
+    assert "git fetch of nowhere failed: couldn't find remote ref nowhere" in run.refused[1]
+
+
 @on_both(1)
 def test_an_unauthenticated_fetch_is_refused_and_leaves_nothing(device, hub, server, dialect):
     server.repo()

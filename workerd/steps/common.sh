@@ -51,13 +51,24 @@ authorized() {
 		site=${EW_REPO#https://}
 		setting "http.https://${site%%/*}/.extraHeader" "Authorization: Basic $EW_BASIC"
 	fi
+	export EW_WHY="$Q/edgeward-why"
 	{ "$@" 2>&1; echo $? > "$Q/edgeward-status"; } | awk 'function hide(w,   i, out) {
 		if (length(w) < 4) return
 		out = ""
 		while ((i = index($0, w)) > 0) { out = out substr($0, 1, i - 1) "***"; $0 = substr($0, i + length(w)) }
 		$0 = out $0
-	} { hide(ENVIRON["EW_PASSWORD"]); hide(ENVIRON["EW_BASIC"]); print substr($0, 1, 2000); fflush() }'
+	} { hide(ENVIRON["EW_PASSWORD"]); hide(ENVIRON["EW_BASIC"]); print substr($0, 1, 2000); fflush() }
+	/^fatal: / { why = substr($0, 8, 110) } END { if (why != "") print why > ENVIRON["EW_WHY"] }'
 	return "$(cat "$Q/edgeward-status")"
+}
+
+# ": CAUSE" of what authorized() ran, or nothing. The hub's ca-file is the link's alone, which nobody guesses.
+why() {
+	cause=$(cat "$EW_WHY" 2>/dev/null) || return 0
+	case $cause in
+	*[Cc]ertificate*) cause="the server's certificate is not trusted: add its CA (update-ca-certificates), or GIT_SSL_CAINFO for edgeward-workerd, see workerd(8)" ;;
+	esac
+	printf ': %s' "$cause"
 }
 
 is_commit() {

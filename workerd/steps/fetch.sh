@@ -27,7 +27,7 @@ fi
 if [ "$EW_KIND" = git ]; then
 	say "fetching ${EW_REF:-the default branch} of $EW_REPO"
 	authorized q fetch --quiet --no-tags ${EW_DEPTH:+--depth "$EW_DEPTH"} -- "$EW_REPO" "${EW_REF:-HEAD}" ||
-		fail "git fetch of ${EW_REF:-the default branch} failed"
+		fail "git fetch of ${EW_REF:-the default branch} failed$(why)"
 	commit=$(q rev-parse --verify --quiet 'FETCH_HEAD^{commit}') || fail "the ref is no commit"
 	! is_commit "${EW_REF:-}" || [ "$commit" = "$EW_REF" ] || fail "the server sent $commit instead of $EW_REF"
 else

@@ -3,4 +3,4 @@
 plain_git || fail "the repository is gone"
 quarantine
 say "pushing $EW_HEAD to $EW_BRANCH of $EW_REPO"
-authorized q push --quiet -- "$EW_REPO" "$EW_HEAD:refs/heads/$EW_BRANCH" || fail "git push failed"
+authorized q push --quiet -- "$EW_REPO" "$EW_HEAD:refs/heads/$EW_BRANCH" || fail "git push failed$(why)"
