@@ -3,6 +3,7 @@
  * whole. Read without asking anybody, so that it works while everything is down.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,18 +16,35 @@
 
 #define AUDIT_FILE	"/var/lib/edgeward/privhelper/audit"
 
+/* privhelper makes the file with the first thing it does, in a directory that is there: without it, it has done nothing. To verify a record there must be one. */
 static FILE *
-open_record(const char *path, int *ret_code)
+open_record(const struct edgectl *ctl, const char *path, bool verify, int *ret_code)
 {
 	FILE *f = fopen(path, "re");
+	int err = errno;
+	char dir[PATH_MAX];
 
-	*ret_code = errno == EACCES ? EXIT_DENIED : EXIT_FAILED;
-	if (f == NULL && errno == EACCES)
+	*ret_code = err == EACCES ? EXIT_DENIED : EXIT_FAILED;
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(path, '/') != NULL ? strrchr(path, '/') - path : 0), path);
+	if (f == NULL && err == ENOENT && !verify && access(dir, F_OK) == 0) {
+		*ret_code = EXIT_OK;
+		if (ctl->json) {
+			yajl_gen g = json_begin();
+
+			json_open(g, "records", '[');
+			json_close(g, ']');
+			json_end(g);
+		}
+		fprintf(stderr, "edgectl: audit: nothing was recorded yet (%s is not there)\n", path);
+		return NULL;
+	}
+	if (f == NULL && err == EACCES)
 		fprintf(stderr, "edgectl: audit: %s: permission denied: root and the members of group edgeward may read it\n", path);
-	else if (f == NULL && errno == ENOENT)
-		fprintf(stderr, "edgectl: audit: %s is not there: nothing was recorded, or edgeward-privhelper never ran\n", path);
+	else if (f == NULL && err == ENOENT)
+		fprintf(stderr, "edgectl: audit: %s is not there: %s\n", path, verify ? "nothing was recorded, or it was taken away" :
+		    "edgeward-privhelper never ran here");
 	else if (f == NULL)
-		fprintf(stderr, "edgectl: audit: %s: %s\n", path, strerror(errno));
+		fprintf(stderr, "edgectl: audit: %s: %s\n", path, strerror(err));
 	return f;
 }
 
@@ -134,7 +152,7 @@ cmd_audit(struct edgectl *ctl, int argc, char **argv)
 	}
 	if (optind != argc)
 		return usage_error(argv[0], "what follows it is not understood");
-	f = open_record(path, &code);
+	f = open_record(ctl, path, check, &code);
 	if (f == NULL)
 		return code;
 	return check ? verify(ctl, f, path) : show(ctl, f);

@@ -512,7 +512,9 @@ life_resume(struct workload *wl)
 void
 life_from_journal(struct workload *wl)
 {
-	if (!wl->journaled_end)
+	if (!wl->journaled_end) {
 		life_journal(wl, JOURNAL_ENDED);
+		tally_ended(wl);
+	}
 	wl->journaled_end = true;
 }

@@ -36,6 +36,9 @@ tally_ended(const struct workload *wl)
 	if (outcome == WORK_OUTCOME_EXITED)
 		eventlog_add(&wl->w->events, "ended", wl->info.handle, "exited %d, %" PRIu64 " bytes of output", (int)wl->info.exit_code,
 		    workload_head(wl));
+	else if (outcome == WORK_OUTCOME_LOST)
+		eventlog_add(&wl->w->events, "ended", wl->info.handle, "%s: %s, %" PRIu64 " bytes of output", outcome_names[outcome],
+		    wl->info.error, wl->info.produced > workload_head(wl) ? wl->info.produced : workload_head(wl));
 	else
 		eventlog_add(&wl->w->events, "ended", wl->info.handle, "%s, signal %d, %" PRIu64 " bytes of output", outcome_names[outcome],
 		    (int)wl->info.term_signal, workload_head(wl));

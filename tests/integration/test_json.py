@@ -86,6 +86,10 @@ def test_every_command(agent, hub, tmp_path):
     (tmp_path / "audit").write_text("")
     assert ectl("audit", "-f", str(tmp_path / "audit")) == {"records": []}
     assert ectl("audit", "verify", "-f", str(tmp_path / "audit"))["whole"] is True
+    # Without a file nothing was done, where the directory is; that is well, but no record that could be verified.
+    assert ectl("audit", "-f", str(tmp_path / "none")) == {"records": []}
+    for args in (["audit", "verify", "-f", str(tmp_path / "none")], ["audit", "-f", str(tmp_path / "no" / "none")]):
+        assert subprocess.run([exe("edgectl"), "-j", *args], capture_output=True, check=False).returncode == 1, args
     os.makedirs(tmp_path / "state/upgrade")
     for args in (["upgrade", "--check", "--state", str(tmp_path / "state")], ["upgrade", "--history", "--state", str(tmp_path / "state")]):
         assert isinstance(ectl(*args), dict), args

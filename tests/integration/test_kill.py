@@ -126,6 +126,13 @@ def test_launcher_killed_ends_the_work_once_as_lost(agent, hub, dialect):
     after = hub.start("echo new; exit 1")
     hub.delivered(after)
     assert after.text == b"new\n"
+    # The device itself tells what it lost, once, also after one more start of workerd.
+    old = a.kill9("workerd")
+    a.restarted("workerd", old)
+    wait_for(lambda: a.ctl("status").json["workerd"]["work_up"], 10, "workerd is back")
+    for run in runs:
+        told = [e for e in a.ctl("events").json["events"] if e["subject"] == run.handle and e["event"] == "ended"]
+        assert len(told) == 1 and "lost: " in told[0]["text"] and "restarted" in told[0]["text"], told
 
 
 def test_everything_killed_at_once(agent, hub, dialect):
