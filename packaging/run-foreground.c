@@ -183,7 +183,8 @@ set_up(void)
 		fatal("%s: %s", self.dir, errno == EWOULDBLOCK ? "another run-foreground uses it" : strerror(errno));
 	set_file(self.conf, self.conf_opt, "edgeward.conf");
 	set_file(self.policy, self.policy_opt, "policy.conf");
-	if (conf_load(&conf, self.conf, err) < 0)
+	/* As root what it says is done as root: [work] root becomes another user's, whatever it is. */
+	if ((geteuid() == 0 ? conf_load_own : conf_load)(&conf, self.conf, err) < 0)
 		fatal("%s", err);
 	check_readable(self.conf, self.net_uid, "connectd");
 	check_readable(self.conf, self.work_uid, "workerd");

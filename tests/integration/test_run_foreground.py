@@ -285,6 +285,19 @@ def test_bad_configuration_is_one_line_and_exit_1(site, text, want):
 
 
 @as_root
+@pytest.mark.parametrize("how", ["owner", "mode"])
+def test_as_root_a_configuration_that_others_may_write_is_refused(site, how):
+    """Its [work] root becomes another user's by root's hand. The line names the file and what mends it, and nothing was made."""
+    os.chown(site.conf, 4711 if how == "owner" else 0, 0)
+    site.conf.chmod(0o644 if how == "owner" else 0o666)
+    root = site.conf.parent / "given-away"
+    site.conf.write_text(f"[work]\nroot = {root}\n")
+    site.start()
+    err = site.proc.communicate(timeout=10)[1]
+    assert site.proc.returncode == 1 and f"chown 0 {site.conf}; chmod go-w {site.conf}" in err and not root.exists(), err
+
+
+@as_root
 @pytest.mark.parametrize("name", ["edgeward.conf", "policy.conf"])
 def test_a_file_that_only_root_may_read_is_told_at_once(site, name):
     """Else the daemons would end for ever, each with a line of its own."""

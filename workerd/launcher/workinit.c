@@ -143,27 +143,54 @@ read_spec(struct work_spec *spec)
  * be what we were told to find or make; what is ours or root's nobody else can move.
  */
 static int
-check_top(char *path)
+open_top(char *path)
 {
-	size_t len = strcspn(path, "/");
-	char after = path[len];
+	char *slash = strchr(path, '/');
 	struct stat st;
-	int r;
+	int fd, r;
 
-	path[len] = '\0';
-	r = len == 0 ? 0 : fstatat(FD_ROOT, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno :
-	    st.st_uid != getuid() && st.st_uid != 0 ? -EACCES : 0;
-	path[len] = after;
-	return r;
+	if (slash != NULL)
+		*slash = '\0';
+	fd = beneath_make(FD_ROOT, path);
+	if (fd >= 0) {
+		close(fd);
+		fd = openat(FD_ROOT, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		r = fd < 0 || fstat(fd, &st) < 0 ? -errno : st.st_uid != getuid() && st.st_uid != 0 ? -EACCES : 0;
+		/* A link that passed is ours or root's: it cannot be swapped, and leads on by its name. */
+		if (fd >= 0 && (r < 0 || S_ISLNK(st.st_mode))) {
+			close(fd);
+			fd = r < 0 ? r : beneath_open(FD_ROOT, path);
+		}
+	}
+	if (slash != NULL)
+		*slash = '/';
+	return fd;
+}
+
+/* From there on by what was opened and judged: the name may be another one's by now. */
+static int
+open_dir(char *path)
+{
+	char *rest = strchr(path, '/');
+	int top, fd;
+
+	if (path[0] == '\0')
+		return beneath_make(FD_ROOT, path);
+	top = open_top(path);
+	if (top < 0 || rest == NULL)
+		return top;
+	fd = beneath_make(top, rest + 1);
+	close(top);
+	return fd;
 }
 
 static int
 enter_dir(const struct launcher *l, char *path)
 {
-	int fd = beneath_make(FD_ROOT, path), r = fd < 0 ? fd : l->ready.pool_count != 0 ? check_top(path) : 0;
+	int fd = l->ready.pool_count != 0 ? open_dir(path) : beneath_make(FD_ROOT, path);
 
-	if (r < 0)
-		return r;
+	if (fd < 0)
+		return fd;
 	return fchdir(fd) < 0 ? -errno : close_range(FD_ROOT, fd > FD_SPEC ? (unsigned)fd : FD_SPEC, 0);
 }
 
