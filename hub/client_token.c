@@ -143,8 +143,6 @@ client_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EBADMSG;
 	if (!client_device(client, &msg->hdr, req.text, &d, &r))
 		return r;
-	if (d.revoked)
-		return client_say(client, &msg->hdr, 0, "%s", d.id);
 	r = store_device_revoke(hub->store, d.id);
 	if (r == 0)
 		r = end_device(hub, d.id);
