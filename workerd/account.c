@@ -1,7 +1,7 @@
 /*
- * Who calls: launchchan.c, when the launcher is ready and waits for a pool. The request is a write to a file of
- * ours in root's run directory, which edgeward-account.path sees; what is in it nobody reads, and as the directory is root's it cannot become a
- * link to another one. What is trusted: the pool file, which only root can write; the launcher looks at
+ * Who calls: launchchan.c, when the launcher is ready and waits for a pool. The request is a new time of a file of
+ * ours in root's run directory, which edgeward-account.path sees; nothing is ever in it, so the descriptor cannot write (a file in /run that grew would
+ * fill what every service of the machine writes to), and as the directory is root's it cannot become a link to another one. What is trusted: the pool file, which only root can write; the launcher looks at
  * it itself. On error: it is asked for again later, and starts are refused with the reason until then.
  */
 #include "workerd/account.h"
@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -27,16 +28,15 @@ account_open(struct workerd *w)
 	struct pool pool = { 0 };
 
 	w->account_fd = -1;
-	if (pool_load(w->pool_file, &pool) == 0 && pool.count != 0)	/* a file in /run that could be made grow is kept by nobody who needs none */
+	if (pool_load(w->pool_file, &pool) == 0 && pool.count != 0)	/* nobody keeps it who needs none */
 		return;
 	snprintf(path, sizeof(path), "%s/account-request", w->rundir);
-	w->account_fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	w->account_fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
 static void
 look(struct loop_timer *timer)
 {
-	static const char request[] = "ids for workloads, please\n";
 	static unsigned wait = ASK_LOOKS;
 	struct workerd *w = timer->ctx;
 	struct pool pool = { 0 };
@@ -47,7 +47,7 @@ look(struct loop_timer *timer)
 		return;
 	}
 	if (w->account_looks-- == 0) {
-		if (pwrite(w->account_fd, request, strlen(request), 0) < 0)
+		if (futimens(w->account_fd, NULL) < 0)
 			log_warn("ids for workloads cannot be asked for: %s/account-request: %s", w->rundir,
 			    w->account_fd < 0 ? "cannot be opened" : strerror(errno));
 		w->account_looks = wait;
