@@ -126,3 +126,33 @@ conf_load_own(struct conf *conf, const char *path, char err[CONF_ERR_SIZE])
 {
 	return load(conf, path, true, err);
 }
+
+/* Bytes of a field whose bytes are its value; 0: a string. */
+static size_t
+width(const struct key *key)
+{
+	switch (key->type) {
+	case KEY_BOOL: return sizeof(bool);
+	case KEY_U32: return sizeof(uint32_t);
+	case KEY_MS: return sizeof(int64_t);
+	case KEY_SIZE: return sizeof(uint64_t);
+	case KEY_CHOICE: return sizeof(int);
+	case KEY_STR: case KEY_PATH: return 0;
+	case KEY_PATHS: case KEY_NAMES: case KEY_CLASSES: case KEY_ADDRESSES: case KEY_CIDRS: case KEY_PORTS: case KEY_IMAGES: case KEY_RESOLVERS:
+	case KEY_SERVICES: return sizeof(struct keyfile_list);
+	}
+	return 0;
+}
+
+bool
+conf_same(const struct conf *a, const struct conf *b, const char *section)
+{
+	for (size_t i = 0; i < sizeof(conf_keys) / sizeof(conf_keys[0]); i++) {
+		const struct key *key = &conf_keys[i];
+		const char *pa = (const char *)a + key->offset, *pb = (const char *)b + key->offset;
+
+		if (strcmp(key->section, section) == 0 && (width(key) != 0 ? memcmp(pa, pb, width(key)) != 0 : strcmp(pa, pb) != 0))
+			return false;
+	}
+	return true;
+}

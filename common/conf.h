@@ -71,4 +71,7 @@ int conf_load(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
 /* The same for who acts with root's power on it: -EPERM unless this user, and nobody else, can write the file. */
 int conf_load_own(struct conf *conf, const char *path, char err[CONF_ERR_SIZE]);
 
+/* Whether every key of the section has one value in both. */
+bool conf_same(const struct conf *a, const struct conf *b, const char *section);
+
 #endif

@@ -40,6 +40,17 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	return r < 0 ? r : ipc_send_hello(chan, IPC_ROLE_WORKERD, 0);
 }
 
+/* Whether edgeward.conf says another thing than what is in force here: what stands in other sections is connectd's. */
+static bool
+conf_is_other(const struct workerd *w)
+{
+	static struct conf now;
+	char err[CONF_ERR_SIZE];
+
+	return keyfile_changed(&w->conf.mark) && (conf_load(&now, w->conf_file, err) < 0 || !conf_same(&now, &w->conf, "work") ||
+	    !conf_same(&now, &w->conf, "log"));
+}
+
 /* What is wrong, if anything, with the next step. */
 static void
 cause(const struct workerd *w, struct ctl_workerd_status *s)
@@ -82,7 +93,7 @@ cause(const struct workerd *w, struct ctl_workerd_status *s)
 	    &parts, text) != WORK_OK) {
 		code = "no-sandbox";
 		detail = text;
-	} else if (keyfile_changed(&w->policy.mark) || keyfile_changed(&w->conf.mark)) {
+	} else if (keyfile_changed(&w->policy.mark) || conf_is_other(w)) {
 		code = "config-changed";
 		snprintf(text, sizeof(text), "%.110s was changed after workerd read it: systemctl reload edgeward-workerd puts it in force",
 		    keyfile_changed(&w->policy.mark) ? w->policy_file : w->conf_file);

@@ -249,6 +249,11 @@ def test_a_file_that_was_changed_and_not_read_again_is_told(agent):
     wait_for(lambda: told() == [False, False], 10, told)
     with open(a.conf_file, "a", encoding="utf-8") as f:
         f.write("# a word\n")
+    assert "systemctl restart edgeward-connectd" in told()[0] and not told()[1], "nothing in it is for workerd"
+    with open(a.conf_file, encoding="utf-8") as f:
+        text = f.read()
+    with open(a.conf_file, "w", encoding="utf-8") as f:
+        f.write(text.replace("[work]\n", "[work]\nkill-grace = 7s\n"))
     assert "systemctl restart edgeward-connectd" in told()[0] and a.conf_file in told()[1]
     reload("launcher")
     wait_for(lambda: not told()[1], 10, told)
