@@ -23,6 +23,8 @@ ok "B22: the drop-in counts" grep -q no_proxy /tmp/cat.out
 start_hub
 cp /var/lib/edgehub/ca.pem /etc/edgeward/ca.pem
 ok "nothing starts by itself" is "$(systemctl is-active edgeward-connectd.socket)" inactive
+[ -e /dev/fuse ] || : >/dev/fuse	# any file serves to see that it is hidden
+chmod 666 /dev/fuse
 systemctl enable --now edgeward-account.path edgeward-privhelper edgeward-workerd edgeward-connectd 2>/dev/null
 # B123, B124: workerd asked for ids, root's one-shot made the account and reserved them, and they are taken up without a restart.
 ok "ids for workloads are there" until_ok 30 test -s /etc/edgeward/pool
@@ -76,6 +78,8 @@ edgehub run vm --workdir one -- sh -c 'id -u; cat /proc/self/cgroup; grep -E "^C
 code=$?; ok "exit code of a run" is "$code$([ $code = 7 ] || cat /tmp/run.out)" 7
 ok "it runs as a runner" grep -q '^655[3-9][0-9]$' /tmp/run.out
 ok "in its own cgroup of the unit" grep -q '/edgeward-workerd.service/' /tmp/run.out
+ok "/dev/fuse can be opened" setpriv --reuid edgeward-work --clear-groups sh -c 'exec 3<>/dev/fuse'
+ok "but not by what workerd's unit starts" bash -c "! nsenter -m -t $(main_pid workerd) setpriv --reuid edgeward-work --clear-groups sh -c 'exec 3<>/dev/fuse' 2>/dev/null"
 ok "without capabilities" bash -c '! grep -E "^Cap(Prm|Eff|Inh|Amb)" /tmp/run.out | grep -qv "0000000000000000$"'
 edgehub run vm --workdir two -- sh -c 'i=0; while [ $i -lt 90 ]; do echo $i; i=$((i+1)); sleep 0.1; done' >/tmp/long.out 2>&1 &
 long=$!
