@@ -6,17 +6,37 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-int
-filepump_say(int sock, const struct file_rec *rec, const void *data, size_t len)
+static int
+say(int sock, const struct file_rec *rec, const void *data, size_t len, int flags)
 {
 	struct iovec iov[2] = { { (void *)(uintptr_t)rec, sizeof(*rec) }, { (void *)(uintptr_t)data, len } };
 	const struct msghdr msg = { .msg_iov = iov, .msg_iovlen = len > 0 ? 2 : 1 };
 	ssize_t n;
 
 	do
-		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL | flags);
 	while (n < 0 && errno == EINTR);
 	return n >= 0 ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+}
+
+int
+filepump_say(int sock, const struct file_rec *rec, const void *data, size_t len)
+{
+	return say(sock, rec, data, len, 0);
+}
+
+int
+filepump_try(int sock, const struct file_rec *rec, const void *data, size_t len)
+{
+	return say(sock, rec, data, len, MSG_DONTWAIT);
+}
+
+const uint8_t *
+filepump_zeros(void)
+{
+	static uint8_t zeros[FILEPUMP_ZEROS];	/* never written; as a constant it would lie in the executable */
+
+	return zeros;
 }
 
 void

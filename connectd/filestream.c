@@ -13,10 +13,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/fdutil.h"
+#include "common/filepump.h"
 #include "common/log.h"
 #include "connectd/streams.h"
 #include "connectd/workchan.h"
+#include "proto/hub/filefill.h"
 
 #define ZEROS_TURN	(4u << 20)	/* of a hole, digested before others have their turn */
 
@@ -41,7 +42,6 @@ struct filestream {
 	uint64_t from, size;		/* get: offset of the first byte the hub wants */
 	uint64_t at;			/* bytes digested: all below */
 	uint64_t zeros;			/* a hole up to here is digested before anything else; 0 = none */
-	uint64_t hole;			/* get: to be told to the hub; 0 = none */
 	EVP_MD_CTX *md;
 	int fd;				/* the carrier; -1 = not there yet */
 	struct loop_io io;		/* in the loop only while something of it is wanted, or was not long ago */
@@ -49,11 +49,8 @@ struct filestream {
 	struct loop_timer end_timer, zeros_timer;
 	enum stream_reset code;
 	char why[FILE_TEXT_MAX];	/* why it ends at the next turn of the loop */
-	size_t len, off;		/* of buf: what the hub has not got yet */
-	uint8_t buf[FILE_REC_MAX];
+	struct filefill rec;		/* get: what the hub has not got yet */
 };
-
-static uint8_t zero_bytes[65536];	/* never written; as a constant it would lie in the file */
 
 /* Out of the list, all closed. The channel is the caller's. */
 static void
@@ -184,17 +181,13 @@ want(struct filestream *f, uint32_t events)
 static int
 say(struct filestream *f, enum file_rec_type type, uint64_t at, const void *data, size_t len)
 {
-	struct file_rec rec = { .type = type, .at = at };
-	struct iovec iov[2] = { { &rec, sizeof(rec) }, { (void *)(uintptr_t)data, len } };
-	const struct msghdr msg = { .msg_iov = iov, .msg_iovlen = len > 0 ? 2 : 1 };
+	const struct file_rec rec = { .type = type, .at = at };
 
-	if (sendmsg(f->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+	/* Any other error: it is gone, and its last word, or the end, is read. */
+	if (filepump_try(f->fd, &rec, data, len) != -EAGAIN)
 		return 1;
-	if (errno == EAGAIN) {
-		want(f, EPOLLIN | EPOLLOUT);
-		return 0;
-	}
-	return 1;	/* it is gone: its last word, or the end, is read */
+	want(f, EPOLLIN | EPOLLOUT);
+	return 0;
 }
 
 static ssize_t
@@ -222,7 +215,7 @@ digest_zeros(struct loop_timer *timer)
 	uint64_t stop = f->zeros - f->at > ZEROS_TURN ? f->at + ZEROS_TURN : f->zeros;
 
 	while (f->at < stop)
-		digest(f, zero_bytes, stop - f->at < sizeof(zero_bytes) ? (size_t)(stop - f->at) : sizeof(zero_bytes));
+		digest(f, filepump_zeros(), stop - f->at < FILEPUMP_ZEROS ? (size_t)(stop - f->at) : FILEPUMP_ZEROS);
 	if (f->at < f->zeros) {
 		loop_timer_set(f->s->p.loop, timer, monotime_now());
 		return;
@@ -231,9 +224,9 @@ digest_zeros(struct loop_timer *timer)
 		mux_resume(&f->chan);	/* and take_hole() again */
 		return;
 	}
-	f->hole = f->o.put == 0 && f->at > f->from ? f->at : 0;
+	f->rec.hole = f->o.put == 0 && f->at > f->from ? f->at : 0;
 	f->zeros = 0;
-	if (f->hole != 0)
+	if (f->rec.hole != 0)
 		mux_want(&f->chan);
 	else
 		want(f, EPOLLIN);
@@ -292,20 +285,13 @@ static ssize_t
 fill(struct mux_chan *c, uint8_t *buf, size_t max)
 {
 	struct filestream *f = c->ctx;
-	size_t n = f->len - f->off < max ? f->len - f->off : max;
+	ssize_t n;
 
 	if (f->why[0] != '\0')
 		return 0;
-	memcpy(buf, f->buf + f->off, n);
-	f->off += n;
-	if (f->off < f->len)
-		return (ssize_t)n;
-	if (f->hole != 0)
-		mux_hole(c, f->hole);
-	f->hole = 0;
-	if (f->stage == FLOW && f->zeros == 0)
+	if (filefill(&f->rec, c, buf, max, &n) && f->stage == FLOW && f->zeros == 0)
 		want(f, EPOLLIN);
-	return (ssize_t)n;
+	return n;
 }
 
 static void
@@ -361,11 +347,11 @@ take_bytes(struct filestream *f, const struct file_rec *rec, size_t len)
 		loop_timer_set(f->s->p.loop, &f->zeros_timer, monotime_now());
 		return;
 	}
-	digest(f, f->buf + sizeof(*rec), len);
+	digest(f, f->rec.buf + sizeof(*rec), len);
 	if (f->o.put != 0 || f->at <= f->from)
 		return;
-	f->off = sizeof(*rec) + (f->from > before ? (size_t)(f->from - before) : 0);
-	f->len = sizeof(*rec) + len;
+	f->rec.off = sizeof(*rec) + (f->from > before ? (size_t)(f->from - before) : 0);
+	f->rec.len = sizeof(*rec) + len;
 	want(f, 0);	/* until the hub has it */
 	mux_want(&f->chan);
 }
@@ -409,7 +395,7 @@ take_fail(struct filestream *f, bool again, size_t len)
 {
 	char text[FILE_TEXT_MAX + 1], quoted[FILE_TEXT_MAX];
 
-	memcpy(text, f->buf + sizeof(struct file_rec), len);
+	memcpy(text, f->rec.buf + sizeof(struct file_rec), len);
 	text[len] = '\0';
 	log_quote(quoted, sizeof(quoted), text, strlen(text));
 	end(f, again ? STREAM_RESET_GONE : STREAM_RESET_REFUSED, quoted);
@@ -434,16 +420,16 @@ on_carrier(struct loop_io *io, uint32_t events)
 			mux_resume(&f->chan);
 		return;
 	}
-	n = recv(f->fd, f->buf, sizeof(f->buf), MSG_DONTWAIT);
+	n = recv(f->fd, f->rec.buf, sizeof(f->rec.buf), MSG_DONTWAIT);
 	if (n < 0 && errno == EAGAIN)
 		return;
 	if (n <= 0) {
 		end(f, STREAM_RESET_GONE, "the carrier of this file has ended; try again");
 		return;
 	}
-	f->off = f->len = 0;
+	f->rec.off = f->rec.len = 0;
 	/* Behind its own bytes of a put the carrier says END of what it has, and later only how it went. */
-	if (file_rec_check(f->buf, (size_t)n, f->at, &rec) < 0 || ((rec.type == FILE_DATA || rec.type == FILE_HOLE) &&
+	if (file_rec_check(f->rec.buf, (size_t)n, f->at, &rec) < 0 || ((rec.type == FILE_DATA || rec.type == FILE_HOLE) &&
 	    f->stage != (f->o.put != 0 ? PREFIX : FLOW))) {
 		end(f, STREAM_RESET_INTERNAL, "the carrier breaks the protocol");
 		return;

@@ -42,8 +42,6 @@ static struct {
 	uint8_t buf[FILE_REC_MAX];
 } self;
 
-static uint8_t zeros[65536];	/* never written; as a constant it would lie in the file */
-
 /* ---- what is seen ---- */
 
 static void
@@ -98,9 +96,9 @@ digest(uint64_t at, const uint8_t *data, size_t len, void *ctx)
 	uint64_t *seen = ctx;
 
 	while (data == NULL && *seen < at) {
-		size_t n = at - *seen < sizeof(zeros) ? (size_t)(at - *seen) : sizeof(zeros);
+		size_t n = at - *seen < FILEPUMP_ZEROS ? (size_t)(at - *seen) : FILEPUMP_ZEROS;
 
-		if (EVP_DigestUpdate(self.md, zeros, n) != 1)
+		if (EVP_DigestUpdate(self.md, filepump_zeros(), n) != 1)
 			return -ENOMEM;
 		*seen += n;
 	}

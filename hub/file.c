@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "common/fdutil.h"
+#include "common/filepump.h"
 #include "common/log.h"
 #include "hub/streams.h"
+#include "proto/hub/filefill.h"
 
 #define FILES_MAX	64u
 
@@ -30,27 +32,20 @@ struct hub_file {
 	uint8_t sha256[32];		/* of it */
 	uint64_t at;			/* bytes that have passed */
 	struct loop_io io;
-	struct loop_timer timer;	/* end it, from the loop */
-	char why[200], device[DEVICE_ID_SIZE];
-	uint64_t hole;			/* put: to be told to the device; 0 = none */
-	size_t len, off;		/* of buf: what the device has not got yet */
-	uint8_t buf[FILE_REC_MAX];
+	char device[DEVICE_ID_SIZE];
+	struct filefill rec;		/* put: what the device has not got yet */
 };
 
 /* 1 sent, 0 not now, -1 nobody is there. */
 static int
 say(struct hub_file *f, enum file_rec_type type, uint32_t mode, uint64_t at, const void *data, size_t len)
 {
-	struct file_rec rec = { .type = type, .mode = mode, .at = at };
-	struct iovec iov[2] = { { &rec, sizeof(rec) }, { (void *)(uintptr_t)data, len } };
-	const struct msghdr msg = { .msg_iov = iov, .msg_iovlen = len > 0 ? 2 : 1 };
+	const struct file_rec rec = { .type = type, .mode = mode, .at = at };
+	int r = filepump_try(f->io.fd, &rec, data, len);
 
-	if (sendmsg(f->io.fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-		return 1;
-	if (errno != EAGAIN)
-		return -1;
-	loop_io_set(f->hub->loop, &f->io, f->io.events | EPOLLOUT);
-	return 0;
+	if (r == -EAGAIN)
+		loop_io_set(f->hub->loop, &f->io, f->io.events | EPOLLOUT);
+	return r == 0 ? 1 : r == -EAGAIN ? 0 : -1;
 }
 
 /* The last of it. The channel is closed already. again: it may work when the device is back. */
@@ -71,28 +66,16 @@ drop(struct hub_file *f, bool again, const char *why)
 		p = &(*p)->next;
 	*p = f->next;
 	f->hub->nfiles--;
-	loop_timer_del(f->hub->loop, &f->timer);
+	stream_end_off(&f->st);
 	loop_io_del(f->hub->loop, &f->io);
 	close(fd);
 	free(f);
 }
 
 static void
-end_soon(struct hub_file *f, const char *why)
+over(struct hub_stream *st, const char *why)
 {
-	if (f->why[0] != '\0')
-		return;
-	snprintf(f->why, sizeof(f->why), "%s", why);
-	loop_timer_set(f->hub->loop, &f->timer, monotime_now());
-}
-
-static void
-timer_due(struct loop_timer *timer)
-{
-	struct hub_file *f = timer->ctx;
-
-	mux_reset(&f->st.chan, STREAM_RESET_GONE, f->why);
-	drop(f, false, f->why);
+	drop((struct hub_file *)st, false, why);
 }
 
 /* ---- from the device ---- */
@@ -101,7 +84,7 @@ static ssize_t
 took(struct hub_file *f, int r, size_t len)
 {
 	if (r < 0)
-		end_soon(f, "edgehub cp has ended");
+		stream_end_soon(&f->st, "edgehub cp has ended", 0);
 	if (r == 0)
 		return 0;
 	f->at += len;
@@ -113,7 +96,7 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 {
 	struct hub_file *f = c->ctx;
 
-	if (f->put || f->why[0] != '\0')
+	if (f->put || f->st.why[0] != '\0')
 		return (ssize_t)len;
 	len = len < FILE_DATA_MAX ? len : FILE_DATA_MAX;
 	return took(f, say(f, FILE_DATA, 0, f->at, data, len), len);
@@ -124,7 +107,7 @@ take_hole(struct mux_chan *c, uint64_t to)
 {
 	struct hub_file *f = c->ctx;
 
-	if (f->put || f->why[0] != '\0')
+	if (f->put || f->st.why[0] != '\0')
 		return 1;
 	return took(f, say(f, FILE_HOLE, 0, to, NULL, 0), to - f->at) > 0;
 }
@@ -182,27 +165,20 @@ static ssize_t
 fill(struct mux_chan *c, uint8_t *buf, size_t max)
 {
 	struct hub_file *f = c->ctx;
-	size_t n = f->len - f->off < max ? f->len - f->off : max;
+	ssize_t n;
 
-	if (!f->opened || f->why[0] != '\0')
+	if (!f->opened || f->st.why[0] != '\0')
 		return 0;
-	memcpy(buf, f->buf + f->off, n);
-	f->off += n;
-	if (f->off < f->len)
-		return (ssize_t)n;
-	if (f->hole != 0)
-		mux_hole(c, f->hole);
-	f->hole = 0;
-	if (!f->all)
+	if (filefill(&f->rec, c, buf, max, &n) && !f->all)
 		loop_io_set(f->hub->loop, &f->io, EPOLLIN);
-	return (ssize_t)n;
+	return n;
 }
 
 static void
 take_record(struct hub_file *f, const struct file_rec *rec, size_t len)
 {
 	loop_io_set(f->hub->loop, &f->io, 0);	/* until the device has it */
-	f->off = f->len = 0;
+	f->rec.off = f->rec.len = 0;
 	if (rec->type == FILE_END) {
 		f->all = true;
 		loop_io_set(f->hub->loop, &f->io, EPOLLIN);	/* its end is one of ours */
@@ -210,10 +186,10 @@ take_record(struct hub_file *f, const struct file_rec *rec, size_t len)
 		return;
 	}
 	if (rec->type == FILE_HOLE) {
-		f->at = f->hole = rec->at;
+		f->at = f->rec.hole = rec->at;
 	} else {
-		f->off = sizeof(*rec);
-		f->len = sizeof(*rec) + len;
+		f->rec.off = sizeof(*rec);
+		f->rec.len = sizeof(*rec) + len;
 		f->at += len;
 	}
 	mux_want(&f->st.chan);
@@ -227,7 +203,7 @@ on_socket(struct loop_io *io, uint32_t events)
 	ssize_t n;
 
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-		end_soon(f, "edgehub cp has ended");
+		stream_end_soon(&f->st, "edgehub cp has ended", 0);
 		return;
 	}
 	if ((events & EPOLLOUT) != 0) {
@@ -239,14 +215,14 @@ on_socket(struct loop_io *io, uint32_t events)
 			mux_resume(&f->st.chan);
 		return;
 	}
-	n = recv(io->fd, f->buf, sizeof(f->buf), MSG_DONTWAIT);
+	n = recv(io->fd, f->rec.buf, sizeof(f->rec.buf), MSG_DONTWAIT);
 	if (n < 0 && errno == EAGAIN)
 		return;
 	/* A reader has nothing to say. */
-	if (n <= 0 || !f->put || f->all || file_rec_check(f->buf, (size_t)n, f->at, &rec) < 0 ||
+	if (n <= 0 || !f->put || f->all || file_rec_check(f->rec.buf, (size_t)n, f->at, &rec) < 0 ||
 	    (rec.type != FILE_DATA && rec.type != FILE_HOLE && rec.type != FILE_END)) {
 		loop_io_set(f->hub->loop, io, 0);
-		end_soon(f, "edgehub cp has ended");
+		stream_end_soon(&f->st, "edgehub cp has ended", 0);
 		return;
 	}
 	take_record(f, &rec, (size_t)n - sizeof(rec));
@@ -318,7 +294,7 @@ begin(struct client *client, struct session *s, const struct ipc_msg *msg, const
 	f->put = req->put != 0;
 	f->st.opened = opened;
 	f->io.fd = -1;
-	loop_timer_init(&f->timer, timer_due, f);
+	stream_end_init(&f->st, hub, over);
 	snprintf(f->device, sizeof(f->device), "%s", s->device);
 	r = loop_io_add(hub->loop, &f->io, *fd, 0, on_socket, f);
 	if (r == 0)

@@ -42,7 +42,7 @@ drop(struct hub_forward *f, const char *why)
 	while (*p != f)
 		p = &(*p)->next;
 	*p = f->next;
-	loop_timer_del(f->hub->loop, &f->timer);
+	stream_end_off(&f->st);
 	loop_io_del(f->hub->loop, &f->io);
 	if (f->fd >= 0)
 		close(f->fd);
@@ -56,27 +56,19 @@ end(struct hub_forward *f, const char *why)
 	drop(f, why);
 }
 
-/*
- * Where the mux is at work on the channel it cannot be taken away: it goes at the next turn of the loop. Later where the device has not answered:
- * what a usbipd said before it went is its to judge, and says more than that it went.
- */
+/* Later where the device has not answered: what a usbipd said before it went is its to judge, and says more than that it went. */
 static void
 end_soon(struct hub_forward *f, const char *why)
 {
 	bool judged = f->asked.id == 0 || !f->kind->early;
 
-	if (f->why[0] != '\0')
-		return;
-	snprintf(f->why, sizeof(f->why), "%s", why);
-	loop_timer_set_ms(f->hub->loop, &f->timer, judged ? 0 : VERDICT_MS);
+	stream_end_soon(&f->st, why, judged ? 0 : VERDICT_MS);
 }
 
 static void
-timer_due(struct loop_timer *timer)
+over(struct hub_stream *st, const char *why)
 {
-	struct hub_forward *f = timer->ctx;
-
-	end(f, f->why);
+	drop((struct hub_forward *)st, why);
 }
 
 /* ---- bytes ---- */
@@ -93,7 +85,7 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 	struct hub_forward *f = c->ctx;
 	ssize_t n = (ssize_t)len;
 
-	if (f->why[0] == '\0')
+	if (f->st.why[0] == '\0')
 		n = f->kind->write != NULL ? f->kind->write(f, data, len) : write(f->fd, data, len);
 	if (n < 0 && errno != EAGAIN) {
 		end_soon(f, f->kind->ended);
@@ -123,7 +115,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	struct hub_forward *f = c->ctx;
 	ssize_t n;
 
-	if (f->why[0] != '\0' || (f->asked.id != 0 && !f->kind->early) || !f->readable)
+	if (f->st.why[0] != '\0' || (f->asked.id != 0 && !f->kind->early) || !f->readable)
 		return 0;
 	n = f->kind->read != NULL ? f->kind->read(f, buf, max, &f->readable) : forward_read(f, buf, max, &f->readable);
 	if (n > 0)
@@ -141,7 +133,7 @@ on_socket(struct loop_io *io, uint32_t events)
 {
 	struct hub_forward *f = io->ctx;
 
-	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && ((events & EPOLLIN) == 0 || f->why[0] != '\0')) {
+	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && ((events & EPOLLIN) == 0 || f->st.why[0] != '\0')) {
 		loop_io_del(f->hub->loop, io);
 		end_soon(f, f->kind->ended);
 		return;
@@ -281,7 +273,7 @@ forward_begin(struct client *client, struct ipc_msg *msg, const struct hub_forwa
 	f->client = client->serial;
 	f->asked = msg->hdr;
 	f->st.opened = opened;
-	loop_timer_init(&f->timer, timer_due, f);
+	stream_end_init(&f->st, client->hub, over);
 	snprintf(f->device, sizeof(f->device), "%s", s->device);
 	snprintf(f->id, sizeof(f->id), "%s", id);
 	r = begin(f, w);

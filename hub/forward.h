@@ -45,8 +45,7 @@ struct hub_forward {
 	int fd;				/* the socket's or the TAP's */
 	struct loop_io io;		/* ... while it is watched */
 	bool readable;			/* it has what was not read yet */
-	struct loop_timer timer;	/* end it, from the loop */
-	char why[200], device[DEVICE_ID_SIZE], id[32];
+	char device[DEVICE_ID_SIZE], id[32];
 	uint64_t in, out;		/* bytes from the socket, to it */
 };
 

@@ -29,8 +29,7 @@ struct hub_pipe {
 	bool readable, hup;		/* there may be bytes to read; its other end is gone, and nothing tells of them any more */
 	int fd;				/* the CLI's */
 	struct loop_io io;		/* ... from opened() on */
-	struct loop_timer timer;	/* end it, from the loop */
-	char why[200], device[DEVICE_ID_SIZE];
+	char device[DEVICE_ID_SIZE];
 };
 
 /* The last of it. The channel is closed already. why "": both sides have ended in good order. */
@@ -52,7 +51,7 @@ drop(struct hub_pipe *p, const char *why)
 		q = &(*q)->next;
 	*q = p->next;
 	p->hub->npipes--;
-	loop_timer_del(p->hub->loop, &p->timer);
+	stream_end_off(&p->st);
 	loop_io_del(p->hub->loop, &p->io);
 	close(p->fd);
 	free(p);
@@ -66,26 +65,15 @@ end(struct hub_pipe *p, const char *why)
 }
 
 static void
-end_soon(struct hub_pipe *p, const char *why)
+over(struct hub_stream *st, const char *why)
 {
-	if (p->why[0] != '\0')
-		return;
-	snprintf(p->why, sizeof(p->why), "%s", why);
-	loop_timer_set(p->hub->loop, &p->timer, monotime_now());
-}
-
-static void
-timer_due(struct loop_timer *timer)
-{
-	struct hub_pipe *p = timer->ctx;
-
-	end(p, p->why);
+	drop((struct hub_pipe *)st, why);
 }
 
 static void
 watch(struct hub_pipe *p, uint32_t more, uint32_t less)
 {
-	if (p->why[0] == '\0')
+	if (p->st.why[0] == '\0')
 		loop_io_set(p->hub->loop, &p->io, (p->io.events | more) & ~less);
 }
 
@@ -93,10 +81,10 @@ static ssize_t
 take(struct mux_chan *c, const uint8_t *data, size_t len)
 {
 	struct hub_pipe *p = c->ctx;
-	ssize_t n = p->why[0] == '\0' ? send(p->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : (ssize_t)len;
+	ssize_t n = p->st.why[0] == '\0' ? send(p->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : (ssize_t)len;
 
 	if (n < 0 && errno != EAGAIN) {
-		end_soon(p, "its end here was closed");
+		stream_end_soon(&p->st, "its end here was closed", 0);
 		return (ssize_t)len;
 	}
 	if (n < (ssize_t)len)
@@ -110,7 +98,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	struct hub_pipe *p = c->ctx;
 	ssize_t n;
 
-	if (p->why[0] != '\0' || !p->answered || p->read_ended || !p->readable)
+	if (p->st.why[0] != '\0' || !p->answered || p->read_ended || !p->readable)
 		return 0;
 	n = read(p->fd, buf, max);
 	/* Less than was asked for is all there was: another read would be a system call for nothing. */
@@ -119,7 +107,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 		p->read_ended = true;
 		mux_end(c, NULL);
 	} else if (n < 0 && errno != EAGAIN) {
-		end_soon(p, "its end here was closed");
+		stream_end_soon(&p->st, "its end here was closed", 0);
 	} else if (!p->readable) {
 		watch(p, EPOLLIN, 0);
 	}
@@ -137,7 +125,7 @@ on_socket(struct loop_io *io, uint32_t events)
 		if (!p->read_ended)
 			mux_want(&p->st.chan);	/* what is still to be read, and the end */
 		else
-			end_soon(p, "its end here was closed");
+			stream_end_soon(&p->st, "its end here was closed", 0);
 		return;
 	}
 	/* Told again of what nobody has read since: the device takes nothing, and this loop must not become hot. */
@@ -179,7 +167,7 @@ opened(struct hub_stream *st, const struct json *payload)
 	p->answered = true;
 	(void)ipc_answer(&c->chan, &p->asked, 0, NULL, 0);
 	if (loop_io_add(p->hub->loop, &p->io, p->fd, EPOLLIN, on_socket, p) < 0)
-		end_soon(p, "out of memory");
+		stream_end_soon(&p->st, "out of memory", 0);
 }
 
 static int
@@ -198,7 +186,7 @@ forward(struct client *client, struct session *s, const struct ipc_msg *msg, con
 	p->asked = msg->hdr;
 	p->st.opened = opened;
 	p->io.fd = -1;
-	loop_timer_init(&p->timer, timer_due, p);
+	stream_end_init(&p->st, hub, over);
 	snprintf(p->device, sizeof(p->device), "%s", s->device);
 	r = streams_begin(s, &p->st, &kind, p, &w, "stream_open", "http");
 	if (r < 0) {

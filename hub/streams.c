@@ -93,6 +93,43 @@ streams_begin(struct session *s, struct hub_stream *st, const struct mux_kind *m
 	return 0;
 }
 
+/* ---- an end from the loop ---- */
+
+static void
+end_due(struct loop_timer *timer)
+{
+	struct hub_stream *st = timer->ctx;
+
+	mux_reset(&st->chan, STREAM_RESET_GONE, st->why);
+	st->over(st, st->why);
+}
+
+void
+stream_end_init(struct hub_stream *st, struct hub *hub, void (*over)(struct hub_stream *st, const char *why))
+{
+	st->hub = hub;
+	st->over = over;
+	st->why[0] = '\0';
+	loop_timer_init(&st->end, end_due, st);
+}
+
+void
+stream_end_soon(struct hub_stream *st, const char *why, int64_t ms)
+{
+	if (st->why[0] != '\0')
+		return;
+	snprintf(st->why, sizeof(st->why), "%s", why);
+	loop_timer_set_ms(st->hub->loop, &st->end, ms);
+}
+
+void
+stream_end_off(struct hub_stream *st)
+{
+	loop_timer_del(st->hub->loop, &st->end);
+}
+
+/* ---- the answers ---- */
+
 /* All channels of a hub are struct hub_stream. */
 static struct hub_stream *
 stream_of(struct session *s, uint32_t channel)

@@ -16,6 +16,11 @@ struct hub_stream {
 	/* The device has opened it; payload is its answer or NULL. Then mux_tx_start() where it says so, and mux_want(). */
 	void (*opened)(struct hub_stream *st, const struct json *payload);
 	char refused[200];		/* in closed() after a refusal: the device's sentence */
+	/* Of an owner that ends by stream_end_soon(). */
+	struct hub *hub;
+	struct loop_timer end;
+	char why[200];			/* "" = no end is due */
+	void (*over)(struct hub_stream *st, const char *why);
 };
 
 void streams_init(struct session *s);
@@ -27,6 +32,14 @@ void streams_done(struct session *s);
  */
 int streams_begin(struct session *s, struct hub_stream *st, const struct mux_kind *mk, void *ctx, struct json_w *w,
     const char *type, const char *kind);
+
+/*
+ * While the mux is at work on a channel it cannot be taken away: stream_end_soon() leaves that to the loop, ms later. The first reason counts; the
+ * channel is reset and over(), the last call, told. stream_end_off(): the owner is gone before.
+ */
+void stream_end_init(struct hub_stream *st, struct hub *hub, void (*over)(struct hub_stream *st, const char *why));
+void stream_end_soon(struct hub_stream *st, const char *why, int64_t ms);
+void stream_end_off(struct hub_stream *st);
 
 /* The answers. */
 void streams_opened(struct session *s, uint32_t channel, const struct json *payload);

@@ -81,6 +81,11 @@ class Tmux:
         self.enter("echo out''side")
         self.sees("outside")
 
+    def leave(self, how="exit"):
+        """Ends the shell inside."""
+        self.enter(how)
+        self.restored()
+
     def client(self):
         """The pid of what runs in the foreground of the pane."""
         shell = int(self.var("pane_pid"))
@@ -120,9 +125,15 @@ def handle(dev, ehub):
     return h
 
 
-def shell(t, line, handle):
-    t.enter(line(handle, "env", "PS1=inner$ ", "LC_ALL=C.UTF-8", "sh"))
-    t.last("inner$")
+@pytest.fixture
+def inside(tmux, line, handle):
+    """inside(cols, rows) is a terminal in which a shell of the run asks for a command; Tmux.leave() ends it."""
+    def factory(*size):
+        t = tmux(*size)
+        t.enter(line(handle, "env", "PS1=inner$ ", "LC_ALL=C.UTF-8", "sh"))
+        t.last("inner$")
+        return t
+    return factory
 
 
 def editor():
@@ -133,9 +144,8 @@ def editor():
 
 
 @pytest.mark.parametrize("cols, rows", [(80, 24), (250, 80)])
-def test_an_editor(dev, ehub, tmux, line, handle, cols, rows):
-    t = tmux(cols, rows)
-    shell(t, line, handle)
+def test_an_editor(inside, cols, rows):
+    t = inside(cols, rows)
     t.enter("stty size")
     t.sees(f"{rows} {cols}")
     t.enter(f"{editor()} -c 'set ruler noesckeys' text")
@@ -157,13 +167,11 @@ def test_an_editor(dev, ehub, tmux, line, handle, cols, rows):
     assert t.var("alternate_on") == "0"
     t.enter("wc -lm text; tail -n 1 text")
     t.sees("zażółć 漢字 — ende\ninner$")
-    t.enter("exit")
-    t.restored()
+    t.leave()
 
 
-def test_a_pager(dev, ehub, tmux, line, handle):
-    t = tmux()
-    shell(t, line, handle)
+def test_a_pager(inside):
+    t = inside()
     t.enter("seq -f 'line %g' 1 5000 | less")
     wait_for(lambda: t.lines[0] == "line 1" and t.lines[22] == "line 23" and t.lines[23].rstrip() == ":", 20, lambda: t.screen)
     t.keys("Space")
@@ -180,9 +188,8 @@ def test_a_pager(dev, ehub, tmux, line, handle):
     t.restored()
 
 
-def test_jobs(dev, ehub, tmux, line, handle):
-    t = tmux()
-    shell(t, line, handle)
+def test_jobs(dev, inside):
+    t = inside()
     t.enter("sleep 4330; echo after")
     wait_for(lambda: [p for p in proc.descendants(dev.pid("launcher")) if proc.cmdline(p) == ["sleep", "4330"]], 10, "it runs")
     t.keys("C-z")
@@ -204,31 +211,27 @@ def test_jobs(dev, ehub, tmux, line, handle):
     t.keys("C-\\")
     t.enter("kill -l 3")
     t.sees("QUIT")
-    t.enter("exit 3")
-    t.restored()
+    t.leave("exit 3")
     t.enter("echo code $?")
     wait_for(lambda: session_processes(dev) == [], 10, "no holder is left")
 
 
-def test_a_paste_arrives_whole(dev, ehub, tmux, line, handle):
+def test_a_paste_arrives_whole(inside):
     text = "".join(f"{i:05d} the quick brown fox jumps over the lazy dog\n" for i in range(600))
-    t = tmux()
-    shell(t, line, handle)
+    t = inside()
     t.enter("stty -echo; cat > pasted; stty echo; cksum pasted")
     t.tmux("load-buffer", "-", stdin=text)
     t.tmux("paste-buffer", "-d")
     t.keys("C-d")
     want = subprocess.run(["cksum"], input=text.encode(), capture_output=True, check=True).stdout.decode().strip()
     t.sees(want + " pasted", 40)
-    t.enter("exit")
-    t.restored()
+    t.leave()
 
 
 @pytest.mark.parametrize("how", ["~.", "TERM", "HUP", "KILL", "the workload", "the daemon"])
-def test_the_terminal_is_put_back(dev, ehub, tmux, line, handle, how):
+def test_the_terminal_is_put_back(dev, ehub, line, handle, inside, how):
     """Whatever happens, in the middle of an editor that has switched the screen, hidden the cursor and asked for the mouse."""
-    t = tmux()
-    shell(t, line, handle)
+    t = inside()
     t.enter(f"{editor()} -c 'set mouse=a' text")
     wait_for(lambda: t.var("alternate_on") == "1" and "~" in t.lines, 20, lambda: t.screen)
     assert t.stty() != t.before
@@ -250,9 +253,8 @@ def test_the_terminal_is_put_back(dev, ehub, tmux, line, handle, how):
     wait_for(lambda: session_processes(dev) == [], 40, "no holder is left on the device")
 
 
-def test_suspended_and_taken_up_again(dev, ehub, tmux, line, handle):
-    t = tmux()
-    shell(t, line, handle)
+def test_suspended_and_taken_up_again(inside):
+    t = inside()
     t.enter("x=kept")
     t.type("~")
     t.keys("C-z")
@@ -262,14 +264,13 @@ def test_suspended_and_taken_up_again(dev, ehub, tmux, line, handle):
     t.last("inner$")
     t.enter("echo still $x")
     t.sees("still kept")
-    t.enter("stty size; exit")
+    t.enter("stty size")
     t.sees("24 80")
-    t.restored()
+    t.leave()
 
 
-def test_a_closed_window_ends_the_session(dev, ehub, tmux, line, handle):
-    t = tmux()
-    shell(t, line, handle)
+def test_a_closed_window_ends_the_session(dev, line, handle, inside):
+    t = inside()
     t.enter("sleep 4331 & echo up")
     t.sees("up\ninner$")
     t.tmux("kill-pane")
