@@ -58,6 +58,11 @@ class Tmux:
     def lines(self):
         return [line for line in self.screen.split("\n") if line]
 
+    def at(self, n):
+        """A line, "" where there is none (yet)."""
+        lines = self.lines
+        return lines[n].rstrip() if -len(lines) <= n < len(lines) else ""
+
     def var(self, name):
         return self.tmux("display-message", "-p", "#{%s}" % name).strip()
 
@@ -66,7 +71,7 @@ class Tmux:
         wait_for(lambda: text in self.screen, timeout, lambda: f"{text!r} on the screen:\n{self.screen}")
 
     def last(self, text, timeout=20):
-        wait_for(lambda: self.lines and self.lines[-1].rstrip() == text, timeout, lambda: f"{text!r} as the last line of:\n{self.screen}")
+        wait_for(lambda: self.at(-1) == text, timeout, lambda: f"{text!r} as the last line of:\n{self.screen}")
 
     def stty(self):
         tty = self.var("pane_tty")
@@ -173,13 +178,13 @@ def test_an_editor(inside, cols, rows):
 def test_a_pager(inside):
     t = inside()
     t.enter("seq -f 'line %g' 1 5000 | less")
-    wait_for(lambda: t.lines[0] == "line 1" and t.lines[22] == "line 23" and t.lines[23].rstrip() == ":", 20, lambda: t.screen)
+    wait_for(lambda: (t.at(0), t.at(22), t.at(23)) == ("line 1", "line 23", ":"), 20, lambda: t.screen)
     t.keys("Space")
     t.sees("line 46")
     t.type("G")
     t.sees("line 5000")
     t.enter("?line 77$")
-    wait_for(lambda: t.lines[0] == "line 77", 20, lambda: t.screen)
+    wait_for(lambda: t.at(0) == "line 77", 20, lambda: t.screen)
     t.size(100, 50)
     wait_for(lambda: len(t.lines) == 50 and "line 125" in t.screen, 20, lambda: t.screen)
     t.type("q")
@@ -199,7 +204,7 @@ def test_jobs(dev, inside):
     t.sees("listed\ninner$")
     t.sees("Stopped                    sleep 4330")
     t.enter("fg")
-    wait_for(lambda: t.lines[-1].endswith("sleep 4330") and t.lines[-2] != t.lines[-1], 10, lambda: t.screen)
+    wait_for(lambda: t.at(-1).endswith("sleep 4330") and t.at(-2) != t.at(-1), 10, lambda: t.screen)
     t.keys("C-c")
     t.last("inner$")
     t.enter("yes | cat -n | head -n 100000 | tail -n 1")
