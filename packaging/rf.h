@@ -44,7 +44,7 @@ int rf_cgroup_find(struct rf_cgroup *cg, uid_t uid);
 /* Makes it anew, with the controllers that can be had. Its cgroup.procs to *ret_fd for the child to enter, or -errno. */
 int rf_cgroup_make(const struct rf_cgroup *cg, int *ret_fd);
 
-/* Kills what is left in it and removes it. Waits at most two seconds. */
+/* Gives what is in it a second to end, kills what is left and removes it: three seconds at most. */
 void rf_cgroup_remove(const struct rf_cgroup *cg);
 
 /* Keeps the jobs running and dirfd's file "pids" up to date until a signal says stop and all have ended. 0 or -errno. */

@@ -20,6 +20,7 @@
 
 #define WAIT_STEP_MS	20
 #define WAIT_STEPS	100
+#define LEAVE_STEPS	50	/* that what is in it gets to end by itself: workerd writes output to the disk */
 
 /* The v2 mount of a line of mountinfo: "36 35 0:30 ROOT POINT options [tags] - cgroup2 ...". */
 static bool
@@ -144,6 +145,22 @@ remove_dir(const char *path, const struct stat *st, int type, struct FTW *ftw)
 	return 0;
 }
 
+static bool
+has_processes(const char *dir)
+{
+	char path[PATH_MAX], line[64];
+	_cleanup_fclose_ FILE *f = NULL;
+	int n = 0;
+
+	if (snprintf(path, sizeof(path), "%s/cgroup.events", dir) >= (int)sizeof(path))
+		return false;
+	f = fopen(path, "re");
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "populated %d", &n) == 1)
+			return n != 0;
+	return false;
+}
+
 void
 rf_cgroup_remove(const struct rf_cgroup *cg)
 {
@@ -151,6 +168,8 @@ rf_cgroup_remove(const struct rf_cgroup *cg)
 
 	if (cg->base[0] == '\0' || access(cg->base, F_OK) < 0)
 		return;
+	for (int i = 0; i < LEAVE_STEPS && has_processes(cg->base); i++)
+		nanosleep(&step, NULL);
 	write_file(cg->base, "cgroup.kill", "1");
 	/* The kernel refuses to remove a group with a process in it, so this is the wait for the last of them, too. */
 	for (int i = 0; i < WAIT_STEPS && access(cg->base, F_OK) == 0; i++) {

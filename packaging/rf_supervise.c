@@ -1,7 +1,7 @@
 /*
  * Keeps the jobs running until a signal says stop. What ends is started again after 0.1 s, doubling to 5 s; one that ran
- * for ten seconds starts over with the shortest pause. When the launcher ends, its cgroup is killed and made anew: work
- * never outlives the launcher that knows of it.
+ * for ten seconds starts over with the shortest pause. When the launcher ends, its cgroup is killed and made anew, after a
+ * second at most: work never outlives the launcher that knows of it.
  */
 #include <errno.h>
 #include <signal.h>
