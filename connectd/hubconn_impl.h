@@ -16,7 +16,7 @@
 #define HUBCONN_PROBE_MS	250
 #define HUBCONN_PROGRESS_MIN	1024u		/* acknowledged bytes within the write deadline that count as progress */
 #define HUBCONN_CLOSE_MS	2000
-#define HUBCONN_TURN_READ	65536u		/* bytes read before others get their turn */
+#define HUBCONN_TURN_READ	(256u << 10)	/* bytes read before others get their turn */
 
 struct hubconn {
 	struct loop *loop;

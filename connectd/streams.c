@@ -86,6 +86,9 @@ send_small(const uint8_t *frame, size_t len, void *ctx)
 	struct session *s = ctx;
 	int r = hubconn_send_binary(s->p.conn, frame, len);
 
+	/* At once: the hub may be waiting for nothing else, and this turn may read on for a while. */
+	if (r == 0 && frame[0] == STREAM_WINDOW_TO)
+		hubconn_flush(s->p.conn);
 	if (r < 0 && r != -EPIPE)
 		session_end(s, SESSION_FAILED, 0, "stalled", "a frame could not be sent: %s", strerror(-r));
 }

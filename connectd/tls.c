@@ -16,7 +16,7 @@
 #include "common/monotime.h"
 #include "connectd/transport.h"
 
-#define READ_BUFFER	(80u * 1024)	/* with read-ahead: several records per recv() */
+#define READ_BUFFER	(128u * 1024)	/* with read-ahead: several records per recv() */
 
 struct tls_trust {
 	SSL_CTX *ctx;

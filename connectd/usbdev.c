@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -258,6 +259,8 @@ usbdev_answer(struct session *s, uint32_t ipc_id, const struct device_answer *a,
 		return;
 	}
 	d->state = USBDEV_RUNNING;
+	/* As far as it may: room for what comes while the kernel is at work on what came. */
+	(void)!setsockopt(*fd, SOL_SOCKET, SO_SNDBUF, &(int){ MUX_WINDOW_BULK }, sizeof(int));
 	if (forward_take_fd(f, fd, on_socket))
 		mux_resume(&f->chan);
 }

@@ -50,6 +50,7 @@ struct conn {
 	size_t msg_len, msg_size;
 	uint8_t *out;
 	size_t out_pos, out_len, out_size;
+	bool urgent;			/* news of a window waits: the device may be waiting for nothing else */
 	size_t bulk_max;		/* queued bytes beyond which streams wait, in this turn of conn_flush() */
 	size_t bulk, bulk_head;		/* begun: where its head is, and how long that was thought to be */
 };
@@ -65,6 +66,8 @@ uint8_t *conn_bulk_begin(struct conn *conn, size_t len);
 void conn_bulk_commit(struct conn *conn, size_t len);
 /* Has conn_flush() called in this turn or the next one. */
 void conn_kick(struct conn *conn);
+/* Sends what waits, now. Not from inside a stream's own calls: the connection may end, and all streams with it. */
+void conn_push(struct conn *conn);
 /* Raw bytes: the answer to the upgrade. */
 void conn_send_raw(struct conn *conn, const void *data, size_t len);
 

@@ -58,6 +58,13 @@ write_out(struct conn *conn)
 	return waiting(conn) < before;
 }
 
+void
+conn_push(struct conn *conn)
+{
+	conn->urgent = false;
+	(void)write_out(conn);
+}
+
 /* Of streams little is taken at a time, and sent while it is still in the processor's cache; the first of it alone: see STREAM_FIRST. */
 void
 conn_flush(struct conn *conn)

@@ -11,6 +11,7 @@ send_small(const uint8_t *frame, size_t len, void *ctx)
 	struct session *s = ctx;
 
 	conn_send_binary(s->conn, frame, len);
+	s->conn->urgent = s->conn->urgent || frame[0] == STREAM_WINDOW_TO;
 }
 
 static uint8_t *

@@ -330,6 +330,9 @@ ws_receive(struct conn *conn)
 		r = m->bulk || m->head_len == head_size(m) ? 1 : read_head(m);
 		if (r > 0)
 			r = m->bulk ? read_bulk(m) : feed_wslay(m);
+		/* This turn may read on for a while. */
+		if (conn->urgent && conn->state == CONN_OPEN)
+			conn_push(conn);
 	}
 	if (conn->state == CONN_DEAD)
 		return;

@@ -91,14 +91,16 @@ class Ours:
         self.kernel.write_text(f"#!/bin/sh\n{self.relay} client fd {pings} {mib} >{self.result}.new && mv {self.result}.new {self.result}\n")
         self.kernel.chmod(0o755)
         hub = self.chain.sink
-        forward = subprocess.Popen(hub.argv("usb", "forward", "bench", "--busid", "1-2", "--server", f"127.0.0.1:{self.server}"),
-                                   stdout=subprocess.DEVNULL)
+        forward = subprocess.Popen(hub.argv("usb", "forward", "bench", "--busid", "1-2", "--server", f"127.0.0.1:{self.server}", "--retry", "0"),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         until = time.monotonic() + 120
         while not self.result.exists():
             if forward.poll() is not None or time.monotonic() > until:
-                raise BenchError("the forwarded device ended")
+                stop(forward)
+                raise BenchError(f"the forwarded device ended: {forward.stderr.read().strip()}")
             time.sleep(0.02)
         stop(forward)
+        forward.stderr.close()
         return figures(self.result.read_text())
 
     def close(self):
