@@ -69,7 +69,8 @@ static const struct command {
 	    "  --url URL     the hub, when [hub] url in edgeward.conf does not name it\n"
 	    "  --pin PIN     sha256:... of the hub's key, as the hub shows it; checked in addition to its certificate\n"
 	    "  --name NAME   what the hub shall call this device\n"
-	    "  --replace     give up the identity this device has, for example after the hub revoked it" },
+	    "  --replace     give up the identity this device has, for example after the hub revoked it; work of that identity is\n"
+	    "                told to end" },
 	{ "upgrade", cmd_upgrade, "FILE [--downgrade] [--settle SECONDS] [--no-wait] [--state DIR]\n"
 	    "       edgectl [options] upgrade --check [FILE] | --cancel | --history [--state DIR]", "install a release, on trial",
 	    "The release must be signed by a key in /etc/edgeward/keys; privupgrade(8) verifies it, runs it on trial and goes back by\n"

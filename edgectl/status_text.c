@@ -20,7 +20,8 @@ text_link(const struct ctl_connectd_status *s)
 	if (s->cause[0] != '\0')
 		printf(LABEL "%s: %s\n", "cause", out_safe(s->cause), out_safe(s->detail));
 	if (s->next_retry_ms >= 0)
-		printf(LABEL "in %.1f s, after %" PRIu64 " attempts\n", "next retry", (double)s->next_retry_ms / 1000, s->attempts);
+		printf(LABEL "in %.1f s, after %" PRIu64 " attempt%s\n", "next retry", (double)s->next_retry_ms / 1000, s->attempts,
+		    s->attempts == 1 ? "" : "s");
 	printf(LABEL "%s%s%s%s%s%s\n", "hub", s->hub[0] != '\0' ? out_safe(s->hub) : "none configured",
 	    s->peer[0] != '\0' ? ", at " : "", out_safe(s->peer), s->proxy[0] != '\0' ? ", through proxy " : "",
 	    out_safe(s->proxy), s->insecure ? ", WITHOUT ENCRYPTION" : "");

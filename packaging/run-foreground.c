@@ -202,6 +202,8 @@ set_up(void)
 	form(self.priv_state, "%s/state/privhelper", self.dir);
 	make_dir(self.net_state, self.net_uid, self.net_uid, 0700);
 	make_dir(self.work_state, self.work_uid, self.work_uid, 0700);
+	if (geteuid() != 0 && access(conf.work_root, W_OK) < 0 && errno == EACCES)
+		fatal("%s: [work] root %s is not this user's: it must name a directory that is", self.conf, conf.work_root);
 	make_dir(conf.work_root, self.work_uid, self.pool_count > 0 ? self.pool_gid : self.work_uid, 01770);
 	write_pool();
 }

@@ -285,6 +285,18 @@ def test_bad_configuration_is_one_line_and_exit_1(site, text, want):
 
 
 @as_root
+def test_an_ordinary_user_is_told_that_the_work_root_must_be_its_own(open_path):
+    """The default is root's."""
+    (open_path / "d").mkdir()
+    os.chown(open_path / "d", 65534, 65534)
+    conf, root = open_path / "d" / "edgeward.conf", open_path / "roots-own"
+    root.mkdir(mode=0o755)
+    conf.write_text(f"[work]\nroot = {root}\n")
+    r = subprocess.run([RUN_FOREGROUND, "-d", open_path / "d", "-c", conf], capture_output=True, text=True, timeout=20, user=65534, group=65534, extra_groups=[])
+    assert r.returncode == 1 and f"{conf}: [work] root {root} is not this user's" in r.stderr, r
+
+
+@as_root
 @pytest.mark.parametrize("how", ["owner", "mode"])
 def test_as_root_a_configuration_that_others_may_write_is_refused(site, how):
     """Its [work] root becomes another user's by root's hand. The line names the file and what mends it, and nothing was made."""
