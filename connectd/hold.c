@@ -94,14 +94,15 @@ hold_release(struct session *s)
 }
 
 bool
-hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc, size_t len)
+hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc)
 {
 	struct hold *h = &s->hold;
 	int64_t away = workchan_away_ms(s->p.work);
+	size_t len = json_doc_size(doc);
 	struct held_frame *e;
 
 	if (s->state != SESSION_UP ||
-	    (h->n == 0 ? !needs_work(f) || !workchan_is_gone(s->p.work) || away < 0 || away >= HOLD_MS : !follows(f)))
+	    (h->n == 0 ? !needs_work(f) || (away == 0 && !workchan_is_gone(s->p.work)) || away < 0 || away >= HOLD_MS : !follows(f)))
 		return false;
 	if (h->n >= HOLD_FRAMES || len > HOLD_BYTES - h->bytes || (e = malloc(sizeof(*e))) == NULL) {
 		hold_release(s);

@@ -13,7 +13,7 @@
 
 #define HOLD_MS		10000		/* as long as workerd has been away so long */
 #define HOLD_FRAMES	64u
-#define HOLD_BYTES	(4u << 20)	/* as the hub sent them */
+#define HOLD_BYTES	(4u << 20)	/* as they are kept: many times what was sent, if a hub wants it so */
 
 struct session;
 struct held_frame;
@@ -28,8 +28,8 @@ struct hold {
 void hold_init(struct session *s);
 void hold_done(struct session *s);
 
-/* True if it waits now and doc is taken; len: bytes of the message. False: to be handled at once. */
-bool hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc, size_t len);
+/* True if it waits now and doc is taken. False: to be handled at once. */
+bool hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc);
 
 /* workerd is there: all that waits is handled, in order. */
 void hold_release(struct session *s);

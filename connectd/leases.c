@@ -155,7 +155,8 @@ leases_revoke(struct session *s, const struct cloop_frame *f)
 	if (r == NULL)
 		return;
 	r->revoke = req;
-	if (workchan_revoke(s->p.work, &req, &r->ipc_id) < 0)
+	/* It must not pass a start that the next workerd is given again: what that one brings would outlive it. */
+	if (!s->p.work->synced || workchan_revoke(s->p.work, &req, &r->ipc_id) < 0)
 		r->ipc_id = 0;
 }
 

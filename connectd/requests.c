@@ -258,8 +258,8 @@ requests_signal(struct session *s, const struct cloop_frame *f)
 	}
 	r->signo = sig.signo;
 	snprintf(sig.handle, sizeof(sig.handle), "%s", f->handle);
-	/* While workerd is away it waits; the one that comes back is asked. */
-	if (workchan_signal(s->p.work, &sig, &r->ipc_id) < 0)
+	/* While workerd is away, or has not said what it holds, it waits: behind the start that the next one is given. */
+	if (!s->p.work->synced || workchan_signal(s->p.work, &sig, &r->ipc_id) < 0)
 		r->ipc_id = 0;
 }
 

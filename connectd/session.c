@@ -157,7 +157,7 @@ session_text(struct session *s, const uint8_t *data, size_t len)
 		session_end(s, SESSION_FAILED, PROTOCOL_ERROR, "protocol", "the hub sent %s", why);
 		return;
 	}
-	if (hold_take(s, &f, doc, len))
+	if (hold_take(s, &f, doc))
 		return;
 	frames_dispatch(s, &f);
 	json_doc_free(doc);

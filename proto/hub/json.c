@@ -254,6 +254,16 @@ json_root(const struct json_doc *doc)
 	return doc->root;
 }
 
+size_t
+json_doc_size(const struct json_doc *doc)
+{
+	size_t size = sizeof(*doc);
+
+	for (const struct chunk *c = doc->chunks; c != NULL; c = c->next)
+		size += sizeof(*c) + c->size;
+	return size;
+}
+
 const struct json *
 json_get(const struct json *obj, const char *key)
 {

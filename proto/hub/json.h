@@ -37,6 +37,8 @@ int json_parse(const void *data, size_t len, struct json_doc **ret_doc);
 int json_parse_nul(const void *data, size_t len, struct json_doc **ret_doc);
 void json_doc_free(struct json_doc *doc);
 const struct json *json_root(const struct json_doc *doc);
+/* What it costs to keep. */
+size_t json_doc_size(const struct json_doc *doc);
 
 /* Look-ups take NULL and anything that is not an object: they find nothing then. */
 const struct json *json_get(const struct json *obj, const char *key);

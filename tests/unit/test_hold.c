@@ -55,6 +55,40 @@ they_reach_the_next_workerd_in_order(void **state)
 	assert_int_equal(rig_count(WORK_REQ_START), 1);
 }
 
+/* The new one has said hello and not yet what it holds: a signal does not pass the start that is still to be given to it. */
+static void
+a_signal_stays_behind_its_start(void **state)
+{
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_hub(RIG_START("c1", "h"));
+	rig_workerd_dies();
+	rig_drop_frames();
+	rig_forget();
+	rig_workerd_hello();
+	rig_hub(SIGNAL("c2", "h"));
+	rig_workerd_lists(NULL, 0);
+	assert_non_null(rig_rec(WORK_REQ_START));	/* drops what came before it */
+	assert_int_equal(rig_count(WORK_REQ_SIGNAL), 1);
+}
+
+/* Neither does the end of a secret that the start brings. */
+static void
+a_revocation_stays_behind_its_start(void **state)
+{
+	rig_workerd(NULL, 0);
+	rig_connect(false, "[]");
+	rig_hub(RIG_START("c1", "h"));
+	rig_workerd_dies();
+	rig_drop_frames();
+	rig_forget();
+	rig_workerd_hello();
+	rig_hub("{\"v\":1,\"type\":\"revoke\",\"id\":\"c2\",\"payload\":{\"lease_id\":\"l\"}}");
+	rig_workerd_lists(NULL, 0);
+	assert_non_null(rig_rec(WORK_REQ_START));
+	assert_int_equal(rig_count(WORK_REQ_REVOKE), 1);
+}
+
 /* A session does not wait for what is not held, and what nobody waits for is answered at once. */
 static void
 others_do_not_wait(void **state)
@@ -113,6 +147,28 @@ bounded(void **state)
 		assert_string_equal(rig_str(rig_envelope(), "id"), id);
 	}
 	assert_int_equal(n, 5);
+}
+
+/* Numbers are two bytes as they are sent and thirty times that as they are kept. */
+static void
+bounded_in_memory(void **state)
+{
+	static char frame[(1u << 16) + 256];
+	unsigned n = 0;
+
+	workerd_is_replaced(false);
+	for (unsigned i = 0; i < 4; i++) {
+		size_t at = (size_t)snprintf(frame, sizeof(frame), "{\"v\":1,\"type\":\"start\",\"id\":\"m%u\",\"handle\":\"h\",\"payload\":{\"x\":[0", i);
+
+		for (; at < 1u << 16; at += 2)
+			memcpy(frame + at, ",0", 2);
+		memcpy(frame + at, "]}}", 4);
+		fake_text(fake_conn(), frame);
+	}
+	rig_turn();
+	while (rig_next()[0] != '\0')
+		n++;
+	assert_true(n > 0);	/* all of them would be more than HOLD_BYTES */
 }
 
 /* workerd has closed its end, and the loop has not come to see it: the frame does not go there to be refused. */
@@ -190,7 +246,8 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
-		T(they_reach_the_next_workerd_in_order), T(others_do_not_wait), T(not_for_ever), T(bounded), T(one_that_is_just_gone),
+		T(they_reach_the_next_workerd_in_order), T(a_signal_stays_behind_its_start), T(a_revocation_stays_behind_its_start),
+		 T(others_do_not_wait), T(not_for_ever), T(bounded), T(bounded_in_memory), T(one_that_is_just_gone),
 		T(a_stream_that_is_reset), T(a_stream_whose_bytes_come_first), T(they_end_with_their_session),
 	};
 
