@@ -25,7 +25,9 @@
 
 struct bundle {
 	struct mux_chan chan;
+	struct bundle *next;
 	struct hub *hub;
+	struct session *s;	/* of the channel: it ends before that does */
 	char handle[HANDLE_SIZE];
 	char sha256[FILE_SHA_HEX];
 	uint64_t size, have;
@@ -53,7 +55,11 @@ bundle_forget(struct hub *hub, const char *handle)
 static void
 drop(struct bundle *b)
 {
-	b->hub->nbundles--;
+	struct bundle **p = &b->hub->bundles;
+
+	while (*p != b)
+		p = &(*p)->next;
+	*p = b->next;
 	cleanup_close(&b->fd);
 	EVP_MD_CTX_free(b->md);
 	free(b);
@@ -170,7 +176,8 @@ open_file(struct bundle *b)
 	int r = 0;
 
 	snprintf(identity, sizeof(identity), "%llu %s\n", (unsigned long long)b->size, b->sha256);
-	begun = is_begun(b, identity);
+	/* Reading it keeps the hub from everything else: so often and no oftener, however often the device asks. */
+	begun = is_begun(b, identity) && b->s->read_again < BUNDLE_READ_AGAIN;
 	if (!begun) {
 		bundle_forget(b->hub, b->handle);
 		name_of(name, "i", b->handle);
@@ -180,7 +187,33 @@ open_file(struct bundle *b)
 		return r;
 	name_of(name, "p", b->handle);
 	b->fd = openat(b->hub->logfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (begun ? 0 : O_TRUNC), 0600);
-	return b->fd < 0 ? -errno : read_begun(b);
+	r = b->fd < 0 ? -errno : read_begun(b);
+	b->s->read_again += b->have;
+	return r;
+}
+
+/*
+ * False: there is no room for it. A second one of a run would write into the first one's file, even when that has been found right; one of
+ * an older session gives way.
+ */
+static bool
+has_room(const struct bundle *b)
+{
+	unsigned all = 0, ours = 0;
+
+	for (struct bundle *o = b->next, *next; o != NULL; o = next) {
+		next = o->next;
+		if (strcmp(o->handle, b->handle) == 0 && o->s != b->s) {
+			mux_reset(&o->chan, STREAM_RESET_GONE, "it goes on in another session");
+			drop(o);
+			continue;
+		}
+		if (strcmp(o->handle, b->handle) == 0)
+			return false;
+		all++;
+		ours += o->s == b->s;
+	}
+	return all < BUNDLES_MAX && ours < BUNDLES_DEVICE;
 }
 
 /* The fields; NULL, or what is wrong with them. */
@@ -217,6 +250,9 @@ claim(struct session *s, struct bundle *b, int64_t channel, bool taken, const ch
 	*ret_code = "unknown_handle";
 	if (!ours)
 		return "no such run";
+	*ret_code = "busy";
+	if (!has_room(b))
+		return "too many bundles are under way, or this one is";
 	r = taken ? -EEXIST : mux_claim(&s->mux, channel);
 	*ret_code = r == -EEXIST || r == -EINVAL ? "protocol" : "busy";
 	if (r < 0)
@@ -238,15 +274,17 @@ claim(struct session *s, struct bundle *b, int64_t channel, bool taken, const ch
 void
 bundle_open(struct session *s, const struct frame *f, bool taken)
 {
-	struct bundle *b = s->edgeward && s->hub->nbundles < BUNDLES_MAX ? calloc(1, sizeof(*b)) : NULL;
-	const char *code = s->edgeward ? "busy" : "protocol", *why = s->edgeward ? "too many bundles are under way" : "streams need edgeward.1";
+	struct bundle *b = s->edgeward ? calloc(1, sizeof(*b)) : NULL;
+	const char *code = s->edgeward ? "busy" : "protocol", *why = s->edgeward ? "out of memory" : "streams need edgeward.1";
 	char buf[256];
 	struct json_w w;
 	int64_t channel = 0;
 
 	if (b != NULL) {
-		s->hub->nbundles++;
+		b->next = s->hub->bundles;
+		s->hub->bundles = b;
 		b->hub = s->hub;
+		b->s = s;
 		b->fd = -1;
 		why = read_fields(b, f->payload, &channel, &code);
 		if (why == NULL)

@@ -9,6 +9,8 @@
 #include "hub/session.h"
 
 #define BUNDLES_MAX	64u	/* under way: a descriptor each; more are told to ask again */
+#define BUNDLES_DEVICE	16u	/* ... of one device */
+#define BUNDLE_READ_AGAIN	(128u << 20)	/* of earlier transfers, in a session; then what is asked for begins anew */
 
 /* stream_open of a device. taken: a log has this channel. */
 void bundle_open(struct session *s, const struct frame *f, bool taken);

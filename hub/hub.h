@@ -37,6 +37,7 @@ struct hub_counters {
 
 struct hub_pipe;
 struct hub_file;
+struct bundle;
 struct ship;
 
 struct hub {
@@ -46,7 +47,7 @@ struct hub {
 	unsigned nattaches;
 	struct hub_file *files;		/* file.c */
 	unsigned nfiles;
-	unsigned nbundles;		/* bundle.c */
+	struct bundle *bundles;		/* bundle.c */
 	struct ship *ships;		/* ship.c */
 	struct loop *loop;
 	struct store *store;

@@ -45,6 +45,7 @@ struct session {
 	uint32_t reset[8];	/* channels answered by RESET lately: one is enough */
 	unsigned nreset;
 	char why[64];		/* it ends, when that is known */
+	uint64_t read_again;	/* bundle.c: bytes */
 };
 
 /* conn has been upgraded for this device, or by this token (else NULL), for which a credential is to be made. -ENOMEM. */

@@ -12,6 +12,8 @@ import subprocess
 
 import pytest
 
+from fakeagent import FakeAgent
+from lib.edgehub import EdgeHub
 from lib.gitserver import ENV, GitServer, git
 from lib.livehub import LiveHub
 from lib.proc import wait_for
@@ -332,3 +334,64 @@ def test_edgehub_goes_on_with_a_bundle_after_its_own_death(pair, server, how):
     assert partial(ehub, handle) is None and partial(ehub, handle, "b") is not None
     if have < size:
         assert ("all of it is sent again" in log) == (how == "corrupt"), log[-2000:]
+
+
+# ---- bundles of a device that may say anything ----
+
+def ask_bundle(a, channel, handle, data=b"", size=None, sha256=None):
+    a.send("stream_open", {"channel": channel, "kind": "bundle", "handle": handle, "size": size or len(data),
+                           "sha256": sha256 or hashlib.sha256(data).hexdigest()}, handle, f"b-{channel}")
+
+
+@pytest.fixture
+def edgehub():
+    h = EdgeHub().start()
+    yield h
+    problems = h.stop()
+    assert not problems, "\n".join(problems)
+    h.remove()
+
+
+def started(hub, agent, channel=2, device="dev"):
+    hub.popen("run", device, "--", "true")
+    return agent.take_start(channel=channel)["handle_id"]
+
+
+def test_one_transfer_of_a_bundle_at_a_time(edgehub):
+    """A second one would write into the file of the first, after its digest was found right, too; and one device does not take the room of all."""
+    a, data = FakeAgent.enroll(edgehub), b"# v2 git bundle\n" + bytes(1000)
+    runs = [started(edgehub, a, 2 + 2 * i) for i in range(17)]
+    h = runs[0]
+    ask_bundle(a, 100, h, data)
+    assert a.expect("stream_opened")["payload"]["offset"] == 0
+    ask_bundle(a, 102, h, data)
+    assert a.expect("error")["payload"]["code"] == "busy"
+    for i in range(1, 16):
+        ask_bundle(a, 200 + 2 * i, runs[i], data)
+        a.expect("stream_opened")
+    ask_bundle(a, 300, runs[16], data)
+    assert a.expect("error")["payload"]["code"] == "busy"
+    b = FakeAgent.enroll(edgehub, name="other")
+    ask_bundle(b, 4, started(edgehub, b, device="other"), data)
+    b.expect("stream_opened")
+    a.data(100, 0, data)
+    a.end(100, len(data))
+    wait_for(lambda: os.path.exists(os.path.join(edgehub.data, "logs", "b." + h)), 5, "the first one")
+    ask_bundle(a, 302, runs[16], data)
+    a.expect("stream_opened")
+
+
+def test_a_bundle_is_not_read_again_without_end(edgehub):
+    """What an earlier session left is digested anew when the transfer goes on, which keeps the hub from all else: so much of it in a session."""
+    a, size, sha = FakeAgent.enroll(edgehub), 128 << 20, "00" * 32
+    h = started(edgehub, a)
+    with open(os.path.join(edgehub.data, "logs", "i." + h), "w", encoding="ascii") as f:
+        f.write(f"{size} {sha}\n")
+    with open(os.path.join(edgehub.data, "logs", "p." + h), "wb") as f:
+        f.truncate(size)
+    offsets = []
+    for channel in range(4, 12, 2):
+        ask_bundle(a, channel, h, size=size, sha256=sha)
+        offsets.append(a.expect("stream_opened", 30)["payload"]["offset"])
+        a.binary(5, channel, 0, (4).to_bytes(4, "big"))
+    assert offsets == [size, 0, 0, 0]
