@@ -101,13 +101,19 @@ each(const struct eventlog *log, const char *name, uint64_t from, size_t *max, i
 	return r;
 }
 
+struct last {
+	struct eventlog *log;
+	struct ctl_event event;
+};
+
 static int
 take_last(const struct ctl_event *e, void *ctx)
 {
-	struct eventlog *log = ctx;
+	struct last *l = ctx;
 
-	if (e->seq >= log->next)
-		log->next = e->seq + 1;
+	if (e->seq >= l->log->next)
+		l->log->next = e->seq + 1;
+	l->event = *e;
 	return 0;
 }
 
@@ -129,13 +135,17 @@ open_file(struct eventlog *log)
 void
 eventlog_open(struct eventlog *log, int dirfd)
 {
+	struct last older = { .log = log }, newer = { .log = log };
 	size_t all = SIZE_MAX;
 
 	*log = (struct eventlog){ .dirfd = dirfd, .fd = -1, .next = 1 };
 	if (dirfd < 0)
 		return;
-	each(log, EVENTLOG_OLD, 0, &all, take_last, log);
-	each(log, EVENTLOG_FILE, 0, &all, take_last, log);
+	each(log, EVENTLOG_OLD, 0, &all, take_last, &older);
+	each(log, EVENTLOG_FILE, 0, &all, take_last, &newer);
+	/* turn_over() was cut short by the end of the process: what shall stay of this file is in the other one. */
+	if (newer.event.seq != 0 && memcmp(&newer.event, &older.event, sizeof(newer.event)) == 0)
+		(void)unlinkat(dirfd, EVENTLOG_FILE, 0);
 	open_file(log);
 }
 
@@ -160,7 +170,7 @@ merge(struct eventlog *log, char *out, size_t *ret_len)
 	return eventkeep(all, nolder + nnewer, out, EVENTLOG_MAX, ret_len);
 }
 
-/* The file is full. Between the two names an event may stand in both: see tell_once(). */
+/* The file is full. Between the two names an event stands in both: see eventlog_open(). */
 static void
 turn_over(struct eventlog *log)
 {
@@ -298,27 +308,9 @@ eventlog_add(struct eventlog *log, const char *kind, const char *subject, const 
 	put(log, e.kind, e.subject, e.text);
 }
 
-struct teller {
-	int (*tell)(const struct ctl_event *e, void *ctx);
-	void *ctx;
-	uint64_t last;
-};
-
-static int
-tell_once(const struct ctl_event *e, void *ctx)
-{
-	struct teller *t = ctx;
-
-	if (e->seq <= t->last)
-		return 0;
-	t->last = e->seq;
-	return t->tell(e, t->ctx);
-}
-
 int
 eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
 {
-	struct teller t = { .tell = tell, .ctx = ctx };
 	int r;
 
 	if (log == NULL || log->dirfd < 0)
@@ -326,8 +318,8 @@ eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const
 	settle(log, monotime_now());
 	if (from >= log->next)
 		return 0;
-	r = each(log, EVENTLOG_OLD, from, &max, tell_once, &t);
-	return r != 0 ? r : each(log, EVENTLOG_FILE, t.last >= from ? t.last + 1 : from, &max, tell_once, &t);
+	r = each(log, EVENTLOG_OLD, from, &max, tell, ctx);
+	return r != 0 ? r : each(log, EVENTLOG_FILE, from, &max, tell, ctx);
 }
 
 void

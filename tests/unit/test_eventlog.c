@@ -254,6 +254,45 @@ a_cut_line_costs_itself(void **state)
 	eventlog_close(&log);
 }
 
+static int
+count_one(const struct ctl_event *e, void *ctx)
+{
+	++*(size_t *)ctx;
+	return 0;
+}
+
+static size_t
+count_all(struct eventlog *log)
+{
+	size_t n = 0;
+
+	assert_int_equal(eventlog_read(log, 1, SIZE_MAX, count_one, &n), 0);
+	return n;
+}
+
+/* One whose number the disk has spoiled hides none of those behind it, now and after a restart. */
+static void
+a_spoiled_number_hides_nothing(void **state)
+{
+	static const char spoiled[] = "9999999 5 start - one\n";
+	struct eventlog log;
+	int fd;
+
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "before");
+	fd = openat(dirfd, EVENTLOG_FILE, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert_int_equal(write(fd, spoiled, sizeof(spoiled) - 1), sizeof(spoiled) - 1);
+	close(fd);
+	for (unsigned i = 0; i < 10; i++)
+		eventlog_add(&log, "start", "", "behind it, number %u", i);
+	assert_int_equal(count_all(&log), 12);
+	eventlog_close(&log);
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "the last");
+	assert_int_equal(count_all(&log), 13);
+	eventlog_close(&log);
+}
+
 static void
 hostile_text_stays_one_line(void **state)
 {
@@ -319,7 +358,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(repetitions_are_counted), TEST(a_flood_pushes_out_itself),
-		TEST(turning_over_can_fail), TEST(a_cut_line_costs_itself),
+		TEST(turning_over_can_fail), TEST(a_cut_line_costs_itself), TEST(a_spoiled_number_hides_nothing),
 		TEST(hostile_text_stays_one_line), TEST(lines), TEST(nothing_open_is_no_error) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
