@@ -18,6 +18,7 @@ from lib.agent import BUILD
 from lib.proc import wait_for
 from lib.workdrv import Device
 from test_confine import INIT_CLOSED, SYSTEM_HIDDEN
+from test_handover import is_new, reload, replace
 
 PY = "/usr/bin/python3"
 pytestmark = pytest.mark.root
@@ -310,6 +311,18 @@ def test_a_new_workerd_and_a_stopped_one(dev):
     time.sleep(0.1)
     held = subprocess.run(["lsns", "-t", "mnt", "-n", "-o", "NS"], capture_output=True, text=True, check=False).stdout.split()
     assert namespaces and not {n[5:-1] for n in namespaces} & set(held), pid
+
+
+def test_the_launchers_upgrade():
+    """What it becomes holds none of the old ones, and makes its own."""
+    with Device(own_launcher=True, enter=["unshare", "-m"]) as dev:
+        warm(dev)
+        old = bases(dev)
+        replace(dev)
+        reload(dev)
+        assert is_new(dev) and not bases(dev)
+        warm(dev)
+        assert bases(dev) and dev.run(["echo", "x"]).data == b"x\n" and old
 
 
 def test_many_runners_and_no_more_descriptors():
