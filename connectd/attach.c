@@ -159,20 +159,20 @@ static ssize_t
 fill(struct mux_chan *c, uint8_t *buf, size_t max)
 {
 	struct attach *a = c->ctx;
-	size_t n = 0;
-	ssize_t got = 1;
+	ssize_t n;
 
-	while (a->io.fd >= 0 && n < max && got > 0) {
-		got = read(a->io.fd, buf + n, max - n);
-		n += got > 0 ? (size_t)got : 0;
-	}
-	if (got < 0 && errno == EAGAIN) {
-		attach_watch(a, EPOLLIN);
-	} else if (got <= 0) {
+	if (a->io.fd < 0 || a->drained)
+		return 0;
+	n = read(a->io.fd, buf, max);
+	if (n == 0 || (n < 0 && errno != EAGAIN)) {
 		a->eof = true;
 		attach_finish(a);
+	} else if (n < (ssize_t)max) {
+		/* That is all there was: another read would be a system call for nothing. */
+		a->drained = true;
+		attach_watch(a, EPOLLIN);
 	}
-	return (ssize_t)n;
+	return n > 0 ? n : 0;
 }
 
 /* The end of what is typed. */
@@ -207,6 +207,7 @@ on_socket(struct loop_io *io, uint32_t events)
 
 	io->events = 0;		/* it fired, so the kernel has disarmed it */
 	a->want &= ~((readable ? EPOLLIN : 0u) | (room ? EPOLLOUT : 0u));
+	a->drained = a->drained && !readable;
 	attach_watch(a, 0);
 	if (a->stream && readable)
 		mux_want(&a->chan);

@@ -41,6 +41,7 @@ struct attach {
 	struct loop_io io;		/* workerd's socket; fd -1 = none */
 	uint32_t want;			/* EPOLLIN, EPOLLOUT: what it is watched for, once: a hang-up is reported for ever */
 	bool opened;			/* the hub has its answer */
+	bool drained;			/* the socket has nothing that was not read, and is watched for more */
 	bool eof;			/* workerd's end of the socket is closed and everything was read */
 	bool told;			/* workerd has said how it ended */
 	bool said;			/* the hub was told */

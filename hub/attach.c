@@ -49,6 +49,7 @@ struct hub_attach {
 	uint64_t in_end;		/* bytes of input taken from it */
 	uint8_t *in;			/* the last STREAM_WINDOW of them, byte x at x % STREAM_WINDOW */
 	bool in_over;
+	bool drained;			/* it has nothing that was not read, and is watched for more */
 	bool told;			/* the device has said how it ended */
 	struct admin_attach_end end;
 	monotime_t since;		/* away */
@@ -343,15 +344,20 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 		memcpy(buf, a->in + at, n);
 		return (ssize_t)n;
 	}
+	if (a->drained)
+		return 0;
 	got = a->io.fd >= 0 && !a->in_over ? read(a->io.fd, a->in + at, n) : -1;
+	/* Less than was asked for is all there was: another read would be a system call for nothing. */
+	if (!a->in_over && got < (ssize_t)n && (got > 0 || (got < 0 && errno == EAGAIN))) {
+		a->drained = true;
+		watch(a, EPOLLIN);
+	}
 	if (got > 0) {
 		memcpy(buf, a->in + at, (size_t)got);
 		a->in_end += (uint64_t)got;
 		return got;
 	}
-	if (got < 0 && !a->in_over && errno == EAGAIN) {
-		watch(a, EPOLLIN);
-	} else if (got == 0 || a->in_over) {
+	if (got == 0 || a->in_over) {
 		a->in_over = true;
 		if ((a->flags & (ATTACH_TTY | ATTACH_WATCH)) == 0)
 			mux_end(c, NULL);
@@ -369,6 +375,7 @@ on_socket(struct loop_io *io, uint32_t events)
 
 	io->events = 0;		/* it fired, so the kernel has disarmed it */
 	a->want &= ~((readable ? EPOLLIN : 0u) | (room ? EPOLLOUT : 0u));
+	a->drained = a->drained && !readable;
 	watch(a, 0);
 	if (readable && a->ready)
 		mux_want(&a->st.chan);

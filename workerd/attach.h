@@ -36,6 +36,7 @@ struct attach_source {
 	size_t len, size;
 	struct redact_scan scan;
 	bool held;			/* something of it is held back */
+	bool drained;			/* it had no more, and is watched: nothing to read until the loop says so */
 };
 
 struct attach_viewer {
@@ -125,7 +126,7 @@ void attach_mind(struct attach *a);	/* sets the timer anew */
 void attach_pump(struct attach *a);
 /* What he sent before he left. */
 void attach_last_words(struct attach_viewer *v);
-/* Only reads. */
+/* Only reads, also what the loop has not told of yet. */
 void attach_drain(struct attach *a);
 void attach_on_viewer(struct loop_io *io, uint32_t events);
 int attach_add_source(struct attach *a, unsigned i, int fd);

@@ -191,6 +191,8 @@ pull(struct attach *a, struct attach_source *src)
 		budget -= (size_t)n;
 		judge(src, false, false);
 	}
+	/* A terminal gives at most 4 KiB at a time, and more while it is read: so not already where it gave less than was asked for. */
+	src->drained = n == -EAGAIN;
 	if (a->state != ATTACH_ENDED && (n > 0 || n == -EAGAIN))
 		return;
 	judge(src, true, true);			/* EIO: the last of the terminal's users is gone */
@@ -354,6 +356,7 @@ on_source(struct loop_io *io, uint32_t events)
 	struct attach_source *src = io->ctx;
 
 	io->events = 0;		/* it fired, so the kernel has disarmed it */
+	src->drained = false;
 	attach_pump(src->a);
 }
 
@@ -382,7 +385,9 @@ attach_pump(struct attach *a)
 	bool held = false, open = false;
 
 	write_input(a);
-	attach_drain(a);
+	for (unsigned i = 0; i < 2; i++)
+		if (a->src[i].io.fd >= 0 && (!a->src[i].drained || a->state == ATTACH_ENDED))
+			pull(a, &a->src[i]);
 	push(a);
 	for (unsigned i = 0; i < 2; i++) {
 		struct attach_source *src = &a->src[i];

@@ -265,6 +265,7 @@ def test_suspended_and_taken_up_again(inside):
     t.keys("C-z")
     t.restored()
     t.enter("fg")
+    wait_for(lambda: t.stty() != t.before, 20, "the terminal is raw again: before, a key is the outer shell's")
     t.keys("Enter")
     t.last("inner$")
     t.enter("echo still $x")
