@@ -19,6 +19,8 @@ else
 	[ -z "${EW_REPO:-}" ] || git config --file .git/config remote.origin.url "$EW_REPO"
 fi
 quarantine
+# The most any file it writes may have; git's own word for that is none of its reasons.
+[ "${EW_LIMIT:-0}" = 0 ] && most= || most="; the limit of this workspace is $((EW_LIMIT / 1048576)) MiB"
 [ "${EW_LIMIT:-0}" = 0 ] || ulimit -f $((EW_LIMIT / 512 + 1)) || fail "the size limit cannot be set"
 base=$(head -c 40 .git/edgeward-base 2>/dev/null) || base=
 if is_commit "$base" && q cat-file -e "$base^{commit}" 2>/dev/null; then
@@ -27,7 +29,7 @@ fi
 if [ "$EW_KIND" = git ]; then
 	say "fetching ${EW_REF:-the default branch} of $EW_REPO"
 	authorized q fetch --quiet --no-tags ${EW_DEPTH:+--depth "$EW_DEPTH"} -- "$EW_REPO" "${EW_REF:-HEAD}" ||
-		fail "git fetch of ${EW_REF:-the default branch} failed$(why)"
+		fail "git fetch of ${EW_REF:-the default branch} failed$(why)$most"
 	commit=$(q rev-parse --verify --quiet 'FETCH_HEAD^{commit}') || fail "the ref is no commit"
 	! is_commit "${EW_REF:-}" || [ "$commit" = "$EW_REF" ] || fail "the server sent $commit instead of $EW_REF"
 else
