@@ -3,7 +3,7 @@
  *
  * On edgeward.1 also without being asked, and without an id, when it is not what the hub was told last: an engine, a harness or a program
  * that came or went. workerd looks when a beat is sent anyway, no more often than every INVFRAME_BEATS beats; at once when a harness was
- * installed, and when workerd is back. Free room on the disk is no news. A plain cloop hub learns it as it always did, by asking.
+ * installed, the policy read again, and when workerd is back. Free room on the disk is no news. A plain cloop hub learns it as it always did, by asking.
  */
 #ifndef EDGEWARD_CONNECTD_INVFRAME_H
 #define EDGEWARD_CONNECTD_INVFRAME_H

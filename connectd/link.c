@@ -190,6 +190,13 @@ link_wake(struct link *link, const char *why)
 }
 
 void
+link_policy_news(struct link *link)
+{
+	if (link->session != NULL)
+		invframe_look(link->session);
+}
+
+void
 link_upgrade_news(struct link *link)
 {
 	if (link->session != NULL)

@@ -95,6 +95,9 @@ void link_wake(struct link *link, const char *why);
 /* An upgrade has come to a result: the hub is told, if there is a session. */
 void link_upgrade_news(struct link *link);
 
+/* The policy has been read again: what the hub may know of this device may be another. */
+void link_policy_news(struct link *link);
+
 /* edgectl reconnect: the same, also out of a session and out of "stopped". */
 void link_reconnect(struct link *link);
 

@@ -210,10 +210,12 @@ static void
 reload(struct connectd *c)
 {
 	notify_send(&c->notify, "RELOADING=1");
-	if (policy_reload(&c->policy, c->opt.policy, policy_owner(c->opt.rundir)) == 0)
+	if (policy_reload(&c->policy, c->opt.policy, policy_owner(c->opt.rundir)) == 0) {
 		log_info("%s has been read again", c->opt.policy);
-	else
+		link_policy_news(&c->link);
+	} else {
 		log_error("%s; what was in force before stays in force", c->policy.problem);
+	}
 	eventlog_add(&c->events, "policy", c->policy.problem[0] != '\0' ? "policy-bad" : "", "%s", c->policy.problem[0] != '\0' ? c->policy.problem : "read again");
 	notify_send(&c->notify, "READY=1");
 }

@@ -77,32 +77,7 @@ can_open(const char *device)
 uint32_t
 inventory_machine(const struct inventory *inv)
 {
-	static const char *const programs[] = { LAUNCH_NFT, LAUNCH_PASTA, LAUNCH_TUN };
-	uint32_t bits = 0;
-	struct stat st;
-
-	for (unsigned i = 0; i < INVENTORY_SWITCHES; i++) {
-		char text[16];
-		ssize_t n = inv->switches[i] >= 0 ? pread(inv->switches[i], text, sizeof(text), 0) : 0;
-
-		if (n > 0 && text[0] != '0')
-			bits |= 1u << i;
-	}
-	for (unsigned i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
-		if (stat(programs[i], &st) == 0)
-			bits |= 1u << (INVENTORY_SWITCHES + i);
-	return bits;
-}
-
-/* Kept open: the sandbox lets nothing of /proc/sys be opened later. */
-static void
-open_switches(struct inventory *inv)
-{
-	static const char *const paths[INVENTORY_SWITCHES] = { "/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/unprivileged_userns_clone",
-		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns" };
-
-	for (unsigned i = 0; i < INVENTORY_SWITCHES; i++)
-		inv->switches[i] = open(paths[i], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return machine_bits(inv->switches, launch_files);
 }
 
 void
@@ -120,7 +95,7 @@ inventory_init(struct inventory *inv)
 	if (can_open("/dev/kvm"))
 		inv->at_start.flags |= INVENTORY_F_KVM;
 	read_text("/etc/group", inv->groups, sizeof(inv->groups));
-	open_switches(inv);
+	machine_open(inv->switches);	/* the sandbox lets nothing of /proc/sys be opened later */
 	inv->machine = inventory_machine(inv);
 }
 

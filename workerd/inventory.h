@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 #include "common/ipc.h"
+#include "common/machine.h"
 #include "proto/ipc/inventory.h"
 
-#define INVENTORY_SWITCHES	3u
 #define INVENTORY_GROUPS	16384u	/* bytes of /etc/group that are looked at */
 
 struct workerd;
@@ -16,7 +16,7 @@ struct workerd;
 struct inventory {
 	struct work_inventory at_start;	/* os, cpu, KVM */
 	char groups[INVENTORY_GROUPS];
-	int switches[INVENTORY_SWITCHES];	/* of the kernel, about user namespaces; -1 = it has none */
+	int switches[MACHINE_SWITCHES];
 	uint32_t machine;		/* inventory_machine() at the start */
 };
 
@@ -26,10 +26,7 @@ void inventory_init(struct inventory *inv);
 /* Looks now and sends WORK_EV_USB for each device, then WORK_EV_INVENTORY. 0 or -errno of the channel. */
 int inventory_send(const struct workerd *w, struct ipc_chan *chan);
 
-/*
- * What decides which parts of a sandbox there are, without trying them: the switches of user namespaces, the packet filter's programs.
- * Another value than at the start: the launcher shall try again, which it does before it starts the next workerd.
- */
+/* machine.h, of now. Another value than at the start: the launcher shall try again, which it does before it starts the next workerd. */
 uint32_t inventory_machine(const struct inventory *inv);
 
 /* Where the executable of that name is that workloads would find; false = nowhere. path is cut at size. */

@@ -6,6 +6,8 @@
 #include "proto/ipc/names.h"
 #include "proto/ipc/secrets.h"
 
+const char *const launch_files[] = { LAUNCH_NFT, LAUNCH_PASTA, LAUNCH_TUN, NULL };
+
 static bool
 handle_field_ok(const char handle[72])
 {

@@ -90,6 +90,7 @@ enum launch_tree {
 #define LAUNCH_NFT	"/usr/sbin/nft"
 #define LAUNCH_PASTA	"/usr/bin/pasta"
 #define LAUNCH_TUN	"/dev/net/tun"
+extern const char *const launch_files[];	/* these, NULL behind the last */
 
 enum filter_issue { FILTER_WORKS, FILTER_NO_NAMESPACES, FILTER_NO_NFT, FILTER_NO_PASTA, FILTER_NO_TUN, FILTER_FAILED, FILTER_ISSUES };
 

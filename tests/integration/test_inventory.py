@@ -5,10 +5,12 @@ connectd/invframe.c (each request answered once, with its own id). What devices 
 """
 import os
 import shutil
+import signal
 
 import pytest
 
 from lib import proc
+from lib.netns import Namespace
 from lib.proc import wait_for
 from lib.session import new_id
 
@@ -142,6 +144,23 @@ def test_what_changes_during_a_session_is_told(dialect, agent, hub):
     assert "id" in before and s.live
 
 
+def test_a_policy_that_is_read_again_is_told(agent, hub):
+    """At once: twenty beats are more than a minute here."""
+    a = agent(conf={"link": {"heartbeat": "5s", "dead-after": "20s"}})
+    s = a.connected()
+    assert caps(hub)["update_channel"] == "stable"
+    with open(a.policy_file + ".new", "w", encoding="ascii") as f:
+        f.write("[upgrade]\nchannel = edge\n")
+    os.chmod(a.policy_file + ".new", 0o644)
+    os.rename(a.policy_file + ".new", a.policy_file)
+    os.kill(a.pid("connectd"), signal.SIGHUP)
+    s.wait("it is told", lambda: [c["update_channel"] for c in unasked(s)] == ["edge"], 20)
+    os.kill(a.pid("connectd"), signal.SIGHUP)
+    wait_for(lambda: a.log_text().count("has been read again") == 2, 10, "it is read again")
+    assert hub.request("inventory_req", {})["payload"]["capabilities"]["update_channel"] == "edge"
+    assert len(unasked(s)) == 1 and s.live, "the same is no news"
+
+
 def test_usage_counts_what_went_to_the_disk(agent, hub):
     hub.b.edgeward = True
     a = agent()
@@ -158,3 +177,31 @@ def test_usage_counts_what_went_to_the_disk(agent, hub):
         pytest.skip("skipped: this file system does not count what is written (tmpfs, or no accounting)")
     run = hub.finish(hub.start("head -c 8388608 /dev/urandom > f; sync f", work_dir="w"), 20)
     assert run.terminal["status"]["usage"]["io_write"] >= 8 << 20, run.terminal
+
+
+@pytest.mark.root
+def test_a_packet_filter_that_is_installed(agent, hub):
+    """Found by the next look, a hub's or our own: a new workerd, the launcher tries again, and the hub is told; what runs goes on."""
+    if not found("nft", "pasta") == ["nft", "pasta"]:
+        pytest.skip("skipped: no nft (package nftables) or no pasta (package passt)")
+    hub.b.edgeward = True
+    ns = Namespace(mounts=True)
+    try:
+        ns.enter = [x for x in ns.enter if x != "-n"]
+        ns.sh("mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w /mnt/net; mknod -m 666 /mnt/net/tun c 10 200; mount --bind /mnt/net /dev/net; mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/u,workdir=/mnt/w none /usr/sbin; "
+              "rm /usr/sbin/nft")
+        a = agent(ns=ns)
+        s = a.connected()
+        run = hub.start("echo up; while [ ! -e go ]; do sleep 0.05; done; echo end", work_dir="w")
+        assert caps(hub)["packet_filter"] is False and "nft" in caps(hub)["packet_filter_issue"], caps(hub)
+        launcher, workerd = a.pid("launcher"), a.pid("workerd")
+        ns.sh("umount -l /usr/sbin")
+        first = hub.request("inventory_req", {})["payload"]["capabilities"]
+        assert first["packet_filter"] is False, "it was not tried yet"
+        a.restarted("workerd", workerd)
+        s.wait("it is told", lambda: any(c["packet_filter"] for c in unasked(s)), 20)
+        assert a.pid("launcher") == launcher and s.live
+        open(os.path.join(a.root, "w", "go"), "w", encoding="ascii").close()
+        assert hub.finish(run).text == b"up\nend\n"
+    finally:
+        ns.close()

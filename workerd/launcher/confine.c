@@ -27,6 +27,7 @@
 #include "common/cleanup.h"
 #include "common/drop.h"
 #include "common/log.h"
+#include "common/machine.h"
 #include "common/sandbox.h"
 #include "common/userns.h"
 #include "workerd/launcher/filter.h"
@@ -164,6 +165,18 @@ end_rehearsal(const int32_t *found, pid_t pid)
 	return (uint32_t)*found;
 }
 
+static uint32_t
+machine_now(void)
+{
+	int fds[MACHINE_SWITCHES];
+	uint32_t bits;
+
+	machine_open(fds);
+	bits = machine_bits(fds, launch_files);
+	machine_close(fds);
+	return bits;
+}
+
 void
 confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid)
 {
@@ -174,6 +187,7 @@ confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid
 	c->shared = mmap(NULL, sizeof(*c->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (c->shared == MAP_FAILED)
 		fatal("out of memory");
+	c->machine = machine_now();
 	pid = begin_rehearsal(&c->shared->first, uid, gid);	/* most of it is waiting for the kernel: beside what follows */
 	view_init(&c->view);
 	r = filter_build(FILTER_WORKLOAD, native, &c->filter);
@@ -192,10 +206,14 @@ confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid
 void
 confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid)
 {
-	uint32_t others = ready->parts & (LAUNCH_PART_SECCOMP | LAUNCH_PART_LANDLOCK);
-	pid_t pid = begin_rehearsal(&c->shared->first, uid, gid);
+	uint32_t others = ready->parts & (LAUNCH_PART_SECCOMP | LAUNCH_PART_LANDLOCK), machine = machine_now();
+	pid_t pid;
 	int status;
 
+	if (machine == c->machine)
+		return;
+	c->machine = machine;
+	pid = begin_rehearsal(&c->shared->first, uid, gid);
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 		return;
 	if ((others | (uint32_t)c->shared->first) != ready->parts)

@@ -13,6 +13,7 @@
 struct confine {
 	struct view view;
 	struct sock_fprog filter, filter_shared;	/* with and without a pid namespace of its own */
+	uint32_t machine;	/* machine.h, when it was tried */
 	/* Shared with the process that makes a pid namespace. */
 	struct confine_shared {
 		int32_t first;		/* pid 1 of it, as we number it; 0 = none */
@@ -27,8 +28,8 @@ struct confine {
 void confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
 
 /*
- * Looks again what can be done here, between two workerds: user namespaces may have been switched off or on, the packet filter's programs
- * installed. What cannot be tried now stays as it was.
+ * Before another workerd: user namespaces may have been switched off or on, the packet filter's programs installed. If machine.h says so, what
+ * can be done here is tried again; what cannot be tried now stays as it was.
  */
 void confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
 

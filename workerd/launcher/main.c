@@ -61,6 +61,7 @@ start_worker(struct loop_timer *timer)
 	}
 	if (l->ready.pool_count == 0 && l->ready.pool_first == LAUNCH_POOL_AWAITED)
 		pool_load_foreign(l->pool_file, l->uid, l->gid, &l->ready.pool_first, &l->ready.pool_count, &l->ready.pool_gid);
+	confine_again(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	r = ipc_pair(CHANNEL_BUFFER, fds, NULL);
 	give[0] = r == 0 ? fds[1] : -1;
 	if (r < 0 || (l->worker = spawn_daemon(l->worker_argv, give, 2, &l->nofile)) < 0)
@@ -95,8 +96,6 @@ worker_ended(struct launcher *l, int status)
 	notify_send(&l->notify, "STATUS=workerd-down: it is started again");
 	if (!l->worker_up)
 		loop_stop(l->loop);
-	if (status == 0)	/* it has ended to be started anew */
-		confine_again(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	if (monotime_diff_ms(monotime_now(), l->worker_since) >= STABLE_MS)
 		l->delay = DELAY_MIN;
 	loop_timer_set_ms(l->loop, &l->restart, l->delay);
