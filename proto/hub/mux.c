@@ -29,7 +29,6 @@ take_out(struct mux_chan *c)
 
 	count_of(c)->open--;
 	count_of(c)->cut += !c->tx_end || !c->rx_told;
-
 	while (*p != c)
 		p = &(*p)->next;
 	*p = c->next;
@@ -152,17 +151,28 @@ mux_rx_start(struct mux_chan *c, uint64_t from)
 	c->rx_limit = from > UINT64_MAX - c->window ? UINT64_MAX : from + c->window;
 }
 
+/* A frame that is no bytes. False: sending it has ended the session, and the channel with it, whose storage may be gone. */
+static bool
+say(struct mux_chan *c, const struct stream_frame *f)
+{
+	struct mux *m = c->mux;
+	uint32_t id = c->id;
+	uint8_t buf[SMALL];
+
+	m->ops->small(buf, stream_put(buf, f), m->ctx);
+	return mux_find(m, id) == c;
+}
+
 void
 mux_widen(struct mux_chan *c, uint32_t window)
 {
 	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id };
-	uint8_t buf[SMALL];
 
 	if (c->mux == NULL || window <= c->window || window > MUX_WINDOW_MAX || c->rx_next != 0)
 		return;
 	c->window = window;
 	c->rx_limit = f.offset = window;
-	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
+	(void)say(c, &f);
 }
 
 /* ---- ends ---- */
@@ -220,18 +230,17 @@ end_if_both(struct mux_chan *c)
 
 /* ---- receiving ---- */
 
-/* Tells the peer when a half of the window is free again; smaller news cost more frames than they are worth. */
-static void
+/* Tells the peer when a half of the window is free again; smaller news cost more frames than they are worth. False: as say(). */
+static bool
 move_window(struct mux_chan *c)
 {
 	uint64_t limit = c->rx_next - (c->kept_len - c->kept_off) + c->window;
 	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id, .offset = limit };
-	uint8_t buf[SMALL];
 
 	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + c->window / 2)
-		return;
+		return true;
 	c->rx_limit = limit;
-	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
+	return say(c, &f);
 }
 
 static void
@@ -309,12 +318,11 @@ give_hole(struct mux_chan *c)
 		end_by_errno(c, r);
 		return false;
 	}
-	if (r > 0) {
-		c->rx_hole = 0;
-		c->rx_limit = c->rx_next;	/* the sender waits for this */
-		move_window(c);
-	}
-	return true;
+	if (r == 0)
+		return true;
+	c->rx_hole = 0;
+	c->rx_limit = c->rx_next;	/* the sender waits for this */
+	return move_window(c);
 }
 
 static void
@@ -357,11 +365,10 @@ take_data(struct mux_chan *c, const struct stream_frame *f)
 	if (n < 0)
 		return;
 	data += n;
-	if (data < f->data + f->len && keep(c, data, (size_t)(f->data + f->len - data)) < 0) {
+	if (data < f->data + f->len && keep(c, data, (size_t)(f->data + f->len - data)) < 0)
 		end_by_errno(c, -ENOMEM);
-		return;
-	}
-	move_window(c);
+	else
+		move_window(c);
 }
 
 void
@@ -380,10 +387,8 @@ mux_resume(struct mux_chan *c)
 	}
 	if (c->kept_off == c->kept_len)
 		c->kept_off = c->kept_len = 0;
-	if (!give_hole(c))
-		return;
-	move_window(c);
-	tell_end(c);
+	if (give_hole(c) && move_window(c))
+		tell_end(c);
 }
 
 static void
@@ -481,10 +486,9 @@ send_end(struct mux_chan *c)
 {
 	struct stream_frame f = { .type = STREAM_END, .channel = c->id, .offset = c->tx_next,
 		.digest = c->tx_has_digest ? c->tx_digest : NULL };
-	uint8_t buf[SMALL];
 
-	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
-	end_if_both(c);
+	if (say(c, &f))
+		end_if_both(c);
 }
 
 void
@@ -507,15 +511,14 @@ mux_hole(struct mux_chan *c, uint64_t to)
 	c->tx_hole = to;
 }
 
-static void
+static bool
 send_hole(struct mux_chan *c)
 {
 	struct stream_frame f = { .type = STREAM_GAP, .channel = c->id, .offset = c->tx_next, .gap_to = c->tx_hole, .gap_reason = STREAM_GAP_HOLE };
-	uint8_t buf[SMALL];
 
 	c->tx_next = c->tx_limit = c->tx_hole;
 	c->tx_hole = 0;
-	c->mux->ops->small(buf, stream_put(buf, &f), c->mux->ctx);
+	return say(c, &f);
 }
 
 /* One turn of a channel: 1 sent something, 0 has nothing now or is gone, -ENOBUFS there is no room. */
@@ -539,7 +542,8 @@ send_some(struct mux *m, struct mux_chan *c)
 	count_of(c)->tx_bytes += n > 0 ? (size_t)n : 0;
 	m->ops->commit(n > 0 ? STREAM_HEADER + (size_t)n : 0, m->ctx);
 	if (n >= 0 && c->tx_hole > c->tx_next) {
-		send_hole(c);
+		if (!send_hole(c))
+			return 0;
 		n = 1;
 	}
 	if (n < 0)

@@ -22,6 +22,8 @@ small(const uint8_t *frame, size_t len, void *ctx)
 
 	assert_null(s->begun);
 	put(s, frame, len);
+	if (s->dies)
+		mux_done(&s->m, "too much waits");
 }
 
 static uint8_t *

@@ -15,6 +15,7 @@ struct side {
 	} out[FRAMES_MAX];
 	unsigned n, kicks, room;	/* room: bulk frames that may be begun */
 	uint8_t *begun;
+	bool dies;			/* the next frame that is no bytes ends the session, as too much output does */
 };
 
 struct owner {

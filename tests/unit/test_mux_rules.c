@@ -1,5 +1,6 @@
 /* A mux and a peer that does not keep to the rules, and ids. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "tests/unit/muxrig.h"
 
@@ -84,13 +85,65 @@ an_unknown_channel_is_answered_once(void **state)
 	assert_int_equal(last_reset(&dev), STREAM_RESET_GONE);
 }
 
+/*
+ * Sending may end the session: too much waits, the connection is dropped, and every stream with it, whose owner frees it in closed(). Where it could
+ * occur: every frame of WINDOW, END and GAP that the mux sends for a channel it goes on with.
+ */
+static unsigned freed;
+
+static void
+free_it(struct mux_chan *c, unsigned code, const char *reason)
+{
+	assert_int_equal(code, STREAM_RESET_GONE);
+	freed++;
+	free(c->ctx);
+}
+
+static void
+the_session_may_end_while_it_sends(void **state)
+{
+	struct mux_kind kind = holed;
+	struct owner *d;
+
+	kind.closed = free_it;
+	freed = 0;
+	for (unsigned at = 0; at < 3; at++) {
+		uint32_t id = mux_new_id(&hub.m);
+
+		mux_init(&dev.m, false, hub.m.ops, &dev);
+		d = calloc(1, sizeof(*d));
+		assert_non_null(d);
+		assert_int_equal(mux_open(&dev.m, &d->c, id, &kind, d, 0, 0, 0, 0), 0);
+		dev.dies = false;
+		if (at == 0) {		/* WINDOW */
+			for (uint64_t n = 0; n < STREAM_WINDOW; n += STREAM_DATA_MAX)
+				frame(&dev, STREAM_DATA, id, n, STREAM_DATA_MAX);
+			d->take_max = SIZE_MAX;
+			dev.dies = true;
+			mux_resume(&d->c);
+		} else if (at == 1) {	/* END, the second of the two */
+			frame(&dev, STREAM_END, id, 0, 0);
+			dev.dies = true;
+			mux_end(&d->c, NULL);
+		} else {		/* GAP */
+			d->total = d->hole_to = 100000;
+			dev.dies = true;
+			mux_want(&d->c);
+			mux_pump(&dev.m, MUX_ATTACH, MUX_FILE);
+		}
+		assert_int_equal(freed, at + 1);
+		assert_int_equal(dev.m.n, 0);
+	}
+	dev.dies = false;
+}
+
 int
 main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(what_breaks_the_rules_ends_the_channel_only), T(overlap_is_trimmed), T(ids_are_odd_and_used_once),
-		T(an_unknown_channel_is_answered_once),
+		T(an_unknown_channel_is_answered_once), T(the_session_may_end_while_it_sends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
