@@ -13,30 +13,36 @@ struct held_frame {
 	size_t len;
 };
 
+static bool
+opens(const struct cloop_frame *f, const char *kind)
+{
+	const char *k = json_get_str(f->payload, "kind");
+
+	return strcmp(f->type, "stream_open") == 0 && k != NULL && strcmp(k, kind) == 0;
+}
+
 /* Without workerd it can only be refused. */
 static bool
 needs_work(const struct cloop_frame *f)
 {
 	static const char *const types[] = { "start", "device_open", "attach_open", "secret_refresh" };
-	const char *kind = json_get_str(f->payload, "kind");
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
 		if (strcmp(f->type, types[i]) == 0)
 			return true;
-	return strcmp(f->type, "stream_open") == 0 && kind != NULL && (strcmp(kind, "attach") == 0 || strcmp(kind, "file") == 0);
+	return opens(f, "attach") || opens(f, "file");
 }
 
-/* May be about something that waits: a workload that is to start, a stream, a lease. */
+/* May be about something that waits: a workload that is to start, a stream of it, a lease. Streams to services, or with a release, are not. */
 static bool
 follows(const struct cloop_frame *f)
 {
-	static const char *const types[] = { "signal", "status_req", "stream_open", "device_close", "attach_data", "attach_resize",
-		"attach_close", "revoke" };
+	static const char *const types[] = { "signal", "status_req", "device_close", "attach_data", "attach_resize", "attach_close", "revoke" };
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
 		if (strcmp(f->type, types[i]) == 0)
 			return true;
-	return needs_work(f);
+	return needs_work(f) || opens(f, "bundle");
 }
 
 static void

@@ -29,7 +29,7 @@ struct invframe {
 	uint8_t told[16];		/* digest of what the hub knows */
 };
 
-/* The hub has the hello. */
+/* The hub is told in the hello. */
 void invframe_begin(struct session *s);
 /* A beat was sent. */
 void invframe_beat(struct session *s);

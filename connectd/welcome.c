@@ -50,6 +50,7 @@ welcome_send_hello(struct session *s)
 		json_w_str(&w, "name", s->p.name);
 	json_w_str(&w, "agent_version", EDGEWARD_VERSION);
 	caps_put(&w, s->p.device, s->p.mirror, s->p.conf->work_sandbox, s->p.policy, s->p.edgeward1);
+	invframe_begin(s);
 	json_w_arr(&w, "resume");
 	for (struct mirror_entry *e = s->p.mirror->head; e != NULL; e = e->next)
 		if (mirror_listed(e))
@@ -129,10 +130,10 @@ publish(struct session *s, const struct json *payload)
 		s->beat_ms = seconds * 1000;
 	s->p.ops->up(s->p.ctx);
 	upframes_tell(s);
-	invframe_begin(s);
 	beat_start(s);
 	stop_refused(s);
 	report_all(s);
+	invframe_compare(s);	/* workerd may have said more since the hello */
 }
 
 void

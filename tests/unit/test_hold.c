@@ -103,6 +103,17 @@ others_do_not_wait(void **state)
 	assert_string_equal(rig_str(rig_envelope(), "id"), "c3");
 }
 
+/* Services have nothing to do with workerd. */
+static void
+nor_does_a_stream_to_a_service(void **state)
+{
+	workerd_is_replaced(true);
+	rig_hub(GET("c1", "1"));
+	rig_hub("{\"v\":1,\"type\":\"stream_open\",\"id\":\"c2\",\"payload\":{\"channel\":3,\"kind\":\"http\",\"purpose\":\"status\"}}");
+	assert_string_not_equal(rig_next(), "");
+	assert_string_equal(rig_str(rig_envelope(), "id"), "c2");
+}
+
 /* After HOLD_MS of absence they are refused, and so is what comes later, at once. */
 static void
 not_for_ever(void **state)
@@ -247,7 +258,7 @@ main(void)
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
 		T(they_reach_the_next_workerd_in_order), T(a_signal_stays_behind_its_start), T(a_revocation_stays_behind_its_start),
-		 T(others_do_not_wait), T(not_for_ever), T(bounded), T(bounded_in_memory), T(one_that_is_just_gone),
+		 T(others_do_not_wait), T(nor_does_a_stream_to_a_service), T(not_for_ever), T(bounded), T(bounded_in_memory), T(one_that_is_just_gone),
 		T(a_stream_that_is_reset), T(a_stream_whose_bytes_come_first), T(they_end_with_their_session),
 	};
 

@@ -445,6 +445,24 @@ broken_frames_end_it(void **state)
 	assert_string_equal(rig.link.cause, "protocol");
 }
 
+/* What workerd finds between the hello and the welcome: the hub was told another thing. */
+static void
+news_during_the_handshake_is_told(void **state)
+{
+	struct work_inventory inv = { .disk_total = 1 << 30, .os = "one" };
+
+	rig_workerd(NULL, 0);
+	rig_send(WORK_EV_INVENTORY, &inv, sizeof(inv));
+	rig_open(true);
+	assert_non_null(rig_frame("hello"));
+	inv.flags = INVENTORY_F_GIT;
+	rig_send(WORK_EV_INVENTORY, &inv, sizeof(inv));
+	rig_turn();
+	rig_hub("{\"v\":1,\"type\":\"welcome\",\"id\":\"hello\",\"payload\":{\"protocol_version\":1,\"executor_id\":\"agent-1\","
+	    "\"heartbeat_seconds\":15,\"resume_accepted\":[]}}");
+	assert_non_null(rig_frame("inventory"));
+}
+
 int
 main(void)
 {
@@ -454,7 +472,7 @@ main(void)
 		T(from_offset_is_bounded), T(output_then_status_then_delivery), T(an_undelivered_status_is_repeated),
 		T(test_b55_twenty_delayed_acks), T(a_crowd_is_confirmed_at_once), T(workerd_is_replaced_within_a_session),
 		T(a_start_between_hello_and_list_is_answered_by_workerd), T(a_workerd_that_stays_away_ends_the_session),
-		T(unknown_frames_keep_the_session), T(broken_frames_end_it),
+		T(news_during_the_handshake_is_told), T(unknown_frames_keep_the_session), T(broken_frames_end_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
