@@ -137,9 +137,10 @@ closed(struct mux_chan *c, unsigned code, const char *reason)
 	if (code == 0) {
 		b->stage = BUNDLE_SENT;
 		soon(b, 0);
-	} else if (code == STREAM_RESET_REFUSED && b->resumed) {
+	} else if (code == STREAM_RESET_REFUSED && b->resumed && !b->again) {
 		/* Its beginning is from an earlier session, and perhaps from before a fall of the hub: once more, from the first byte. */
 		log_warn("bundle of %s: the hub takes no rest of it (%s); all of it is sent again", b->e->w.handle, reason);
+		b->again = true;
 		b->stage = BUNDLE_LATER;
 		soon(b, 0);
 	} else {
@@ -217,6 +218,7 @@ bundlesend_go(struct bundlesend *b, struct session *s, struct mirror_entry *e, i
 	b->size = size;
 	b->why[0] = '\0';
 	b->id[0] = '\0';
+	b->resumed = b->again = false;
 	loop_timer_init(&b->timer, timer_due, b);
 	if (!b->hashed)
 		begin_hash(b);

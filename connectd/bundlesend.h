@@ -42,6 +42,7 @@ struct bundlesend {
 	struct mux_chan chan;
 	char id[24];			/* of stream_open */
 	bool resumed;			/* this time not from its first byte */
+	bool again;			/* a rest of it was refused: not a second time */
 	struct loop_timer timer;
 	char why[STREAM_REASON_MAX + 1];
 };

@@ -243,6 +243,30 @@ a_rest_that_is_refused(void **state)
 	close(fd);
 }
 
+/* A hub that refuses a rest again and again: it does not hold the status up for ever. */
+static void
+a_rest_that_is_refused_twice(void **state)
+{
+	struct stream_frame reset = { .type = STREAM_RESET, .reset = STREAM_RESET_REFUSED, .data = (const uint8_t *)"digest", .len = 6 };
+	int fd = new_file();
+	bool end;
+	char id[24];
+
+	rig_workerd(NULL, 0);
+	connect_and_end("[]");
+	ended_with(fd);
+	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
+	for (int i = 0; i < 2; i++) {
+		reset.channel = asked(id);
+		opened(id, reset.channel, 500000);
+		assert_int_equal(receive(reset.channel, 500000, &end), SIZE - 500000);
+		say(&reset);
+	}
+	assert_string_equal(rig_str(json_get(rig_frame("result"), "result"), "error"), "the bundle did not reach the hub: digest");
+	assert_non_null(rig_frame("status"));
+	close(fd);
+}
+
 /* The file is shorter than it was: found when it is digested, or when it is sent. */
 static void
 a_file_that_shrinks(void **state)
@@ -331,7 +355,7 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
-		T(from_question_to_status), T(no_answer_means_chunks), T(busy_is_asked_again), T(a_rest_that_is_refused), T(a_file_that_shrinks),
+		T(from_question_to_status), T(no_answer_means_chunks), T(busy_is_asked_again), T(a_rest_that_is_refused), T(a_rest_that_is_refused_twice), T(a_file_that_shrinks),
 		T(ends_at_each_point), T(answers_that_make_no_sense),
 	};
 
