@@ -137,10 +137,12 @@ more(struct svc_stream *st)
 	return n > 0 ? 1 : n == -EAGAIN ? 0 : n == 0 ? -EPIPE : (int)n;
 }
 
-/* Not behind HEAD: more than one server sends a body all the same, and it would begin the next answer. */
+/* Not behind HEAD, or a 304 or 204 with a length: more than one server sends a body all the same, and it would begin the next answer. */
 static bool
 serves_more(const struct svc_stream *st)
 {
+	if (st->ans_body == SVC_BODY_NONE && (st->ans.content_length > 0 || st->ans.chunked))
+		return false;
 	return !st->close_after && st->ans.minor > 0 && st->ans_body != SVC_BODY_CLOSE && strcmp(st->req.method, "HEAD") != 0 &&
 	    !http_has_token(&st->ans, "Connection", "close");
 }

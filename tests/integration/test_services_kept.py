@@ -129,6 +129,25 @@ def test_behind_tls(leaf):
         service.close()
 
 
+@pytest.mark.parametrize("head", ["304 Not Modified", "204 No Content"])
+@pytest.mark.parametrize("how", ["Content-Length: 40", "Transfer-Encoding: chunked"])
+def test_a_body_where_there_is_none(made, head, how):
+    """It comes behind its head: the next request gets its own answer, and not this one."""
+    def late(c, _head, rest):
+        c.sendall(f"HTTP/1.1 {head}\r\n{how}\r\n\r\n".encode())
+        time.sleep(0.1)
+        c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother")
+
+    _, _, port = made(late=late)
+    c = Client(port)
+    c.s.sendall(f"GET /late HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    assert c.f.readline().split()[1] == head.split()[0].encode()
+    while c.f.readline() != b"\r\n":
+        pass
+    assert c.ask("/hello") == (200, b"hello")
+    c.close()
+
+
 def test_requests_sent_ahead(made):
     d, service, port = made()
     with socket.create_connection(("127.0.0.1", port), timeout=30) as s:
