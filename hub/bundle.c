@@ -199,17 +199,19 @@ open_file(struct bundle *b)
 static bool
 has_room(const struct bundle *b)
 {
+	struct bundle *same = b->next;
 	unsigned all = 0, ours = 0;
 
-	for (struct bundle *o = b->next, *next; o != NULL; o = next) {
-		next = o->next;
-		if (strcmp(o->handle, b->handle) == 0 && o->s != b->s) {
-			mux_reset(&o->chan, STREAM_RESET_GONE, "it goes on in another session");
-			drop(o);
-			continue;
-		}
-		if (strcmp(o->handle, b->handle) == 0)
-			return false;
+	while (same != NULL && strcmp(same->handle, b->handle) != 0)
+		same = same->next;
+	if (same != NULL && same->s == b->s)
+		return false;
+	if (same != NULL) {
+		/* It may be the last that the older session had room for: then all the others of that are gone behind this, too. */
+		mux_reset(&same->chan, STREAM_RESET_GONE, "it goes on in another session");
+		drop(same);
+	}
+	for (const struct bundle *o = b->next; o != NULL; o = o->next) {
 		all++;
 		ours += o->s == b->s;
 	}

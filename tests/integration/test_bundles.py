@@ -395,3 +395,19 @@ def test_a_bundle_is_not_read_again_without_end(edgehub):
         offsets.append(a.expect("stream_opened", 30)["payload"]["offset"])
         a.binary(5, channel, 0, (4).to_bytes(4, "big"))
     assert offsets == [size, 0, 0, 0]
+
+
+def test_an_older_session_gives_way(edgehub):
+    """Its connection may be one that takes nothing, and ends with the very frame that says so, all its transfers with it."""
+    a, data = FakeAgent.enroll(edgehub), b"# v2 git bundle\n" + bytes(1000)
+    runs = [started(edgehub, a, 2 + 2 * i) for i in range(3)]
+    for i, h in enumerate(runs):
+        ask_bundle(a, 100 + 2 * i, h, data)
+        a.expect("stream_opened")
+    b = a.again(resume=[a.offer(h, 0, 200 + 2 * i) for i, h in enumerate(runs)])
+    for i, h in enumerate(runs):
+        ask_bundle(b, 300 + 2 * i, h, data)
+        assert b.expect("stream_opened")["payload"]["offset"] == 0
+        b.data(300 + 2 * i, 0, data)
+        b.end(300 + 2 * i, len(data))
+        wait_for(lambda name=f"{edgehub.data}/logs/b.{h}": os.path.exists(name), 5, "it is kept")
