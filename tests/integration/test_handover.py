@@ -96,6 +96,46 @@ def test_an_end_while_it_changes_is_told(dev):
     assert dev.settled()
 
 
+def slow_workerd(dev, first):
+    """Workerds that take half a second to say HELLO; the first one of a new launcher may end at once instead."""
+    dev.worker = f"{dev.dir}/workerd"
+    with open(dev.worker, "w", encoding="ascii") as f:
+        f.write(f"""#!/bin/sh
+case " $* " in *" -n "*) ;; *)
+    [ ! -e {dev.dir}/fail ] || {{ rm {dev.dir}/fail; exit 1; }}
+    sleep 0.5;;
+esac
+exec {exe("workerd")} "$@"
+""")
+    os.chmod(dev.worker, 0o755)
+    os.chmod(dev.dir, 0o777)        # for the one that removes the mark
+    if first:
+        dev.write("fail", "")
+
+
+@pytest.mark.parametrize("how", ["exec", "exec, workerd fails once", "kill"])
+def test_an_end_before_workerd_has_said_hello_is_told(how):
+    """A workload ends in the moment when there is a channel to the next workerd and nothing was said on it."""
+    d = Device(own_launcher=True, slots=64)
+    slow_workerd(d, False)
+    with d:
+        early, late = (d.start(["sh", "-c", f"sleep {s}; exit {x}"]) for s, x in ((0.3, 5), (3, 6)))
+        if how == "kill":
+            d.kill_workerd()
+            d.connect()
+        else:
+            replace(d)
+            slow_workerd(d, "fails" in how)
+            reload(d)
+            assert is_new(d)
+        for r, code in ((early, 5), (late, 6)):
+            d.finish(r)
+            assert (r.info["outcome"], r.info["exit_code"]) == (workdrv.EXITED, code)
+        assert "Protocol error" not in d.log_text()
+        assert d.log_text().count("workerd ended") == 1 + ("fails" in how)
+        assert d.settled()
+
+
 @pytest.mark.parametrize("kind", ["script", "empty", "other version", "hangs"])
 def test_a_file_that_cannot_go_on_is_not_used(dev, kind):
     """The check fails: the old one goes on, says so once, and does not try that file again."""

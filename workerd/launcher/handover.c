@@ -150,6 +150,7 @@ handover_take(struct launcher *l, int fd)
 	l->ready.tree = s.ready.tree;
 	l->ready.cgroup = s.ready.cgroup;
 	l->ready.controllers = s.ready.controllers;
+	l->worker_up = true;	/* one was, under the launcher before: a new one that fails does not cost the workloads */
 	l->nofile = s.nofile;
 	l->listener = s.listener;
 	l->tree_fd = s.tree_fd;

@@ -167,7 +167,8 @@ try_end(struct held *h)
 	cleanup_close(&h->cgroup);
 	h->cgroup = -1;
 	h->info.ended = 1;
-	ipc_send(&h->l->chan, LAUNCH_EV_ENDED, &h->end, sizeof(h->end));
+	if (h->l->chan.state == IPC_ST_OPEN)	/* before that a workerd knows of no workload; on_hello() tells all that have ended */
+		ipc_send(&h->l->chan, LAUNCH_EV_ENDED, &h->end, sizeof(h->end));
 	return true;
 }
 

@@ -121,7 +121,7 @@ class Device:
         self.answers, self.queue = {}, []
         self.serial = random.randrange(1 << 30)
         self.log = open(f"{self.dir}/log", "ab")
-        self.program = exe("launcher")
+        self.program, self.worker = exe("launcher"), exe("workerd")
         if own_launcher:
             self.program = f"{self.dir}/launcher"
             shutil.copy2(exe("launcher"), self.program)
@@ -141,7 +141,7 @@ class Device:
 
     def spawn(self):
         args = [self.program, "-c", f"{self.dir}/conf", "-p", f"{self.dir}/policy", "-r", f"{self.dir}/run", "-s",
-                f"{self.dir}/state", "-P", f"{self.dir}/pool", "-w", exe("workerd")]
+                f"{self.dir}/state", "-P", f"{self.dir}/pool", "-w", self.worker]
         if os.environ.get("EDGEWARD_DEBUG"):
             args.append("-v")
         if os.getuid() == 0:
