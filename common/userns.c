@@ -7,7 +7,6 @@
 #include <sys/prctl.h>
 
 #include "common/cgroup.h"
-#include "common/cleanup.h"
 
 /* "ID ID 1". By hand: printf would touch pages of the C library that each start of a workload then has to copy. */
 static const char *
@@ -32,27 +31,19 @@ map_line(uint32_t id, char buf[32])
 }
 
 int
-userns_enter_at(int proc, uid_t uid, gid_t gid)
+userns_enter(uid_t uid, gid_t gid)
 {
 	char line[32];
 	int r;
 
 	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || unshare(CLONE_NEWUSER) < 0)
 		return -errno;
-	r = cgroup_write(proc, "self/setgroups", "deny");
+	r = cgroup_write(AT_FDCWD, "/proc/self/setgroups", "deny");
 	if (r == 0)
-		r = cgroup_write(proc, "self/gid_map", map_line(gid, line));
+		r = cgroup_write(AT_FDCWD, "/proc/self/gid_map", map_line(gid, line));
 	if (r == 0)
-		r = cgroup_write(proc, "self/uid_map", map_line(uid, line));
+		r = cgroup_write(AT_FDCWD, "/proc/self/uid_map", map_line(uid, line));
 	if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		r = -errno;
 	return r;
-}
-
-int
-userns_enter(uid_t uid, gid_t gid)
-{
-	_cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	return proc < 0 ? -errno : userns_enter_at(proc, uid, gid);
 }

@@ -9,7 +9,5 @@
  * has every capability there. Dumpable for a moment, or the maps would be root's; not dumpable afterwards. 0 or -errno.
  */
 int userns_enter(uid_t uid, gid_t gid);
-/* The same where /proc is not: proc is a descriptor of the machine's. */
-int userns_enter_at(int proc, uid_t uid, gid_t gid);
 
 #endif

@@ -68,9 +68,9 @@ MAIN_MAX = 100
 FOLDER_MAX = {
     "privhelper": (800, []),
     "privaccount": (200, []),
-    # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; base.c (174) keeps what views have in
-    # common; the others run in its child, after the ids were given up, and confine.c once at start
-    "workerd/launcher": (975, ["workinit.c", "carrier.c", "attached.c", "initlink.c", "basemake.c", "confine.c", "filter.c", "view.c", "viewadd.c", "netns.c", "ruleset.c", "secretfs.c"]),
+    # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; the others run in its child, after
+    # the ids were given up, and confine.c once at start
+    "workerd/launcher": (800, ["workinit.c", "carrier.c", "attached.c", "initlink.c", "confine.c", "filter.c", "view.c", "netns.c", "ruleset.c", "secretfs.c"]),
 }
 # Root's one-shots, which share a folder and a core: .c files each is made of. Every file of the folder is in one of them.
 EXECUTABLE_MAX = {

@@ -12,8 +12,8 @@ LONG = "int\nf(void)\n{\n" + "\tg();\n" * 90 + "\treturn 0;\n}\n"
 BROKEN = {
     "includes": ({"privhelper/a.c": '/* x */\n#include "common/conf.h"\n', "connectd/b.c": '#include "workerd/x.h"\n'},
                  ["privhelper/a.c:2: may not include common/conf.h", "connectd/b.c:1: may not include workerd/x.h"]),
-    "sizes": ({"hub/a.c": "\n" * 700, "hub/a.h": "\n" * 300, "workerd/launcher/m.c": "\n" * 976},
-              ["hub/a.c: 700 lines", "hub/a.h: 300 lines", "workerd/launcher: 976 lines"]),
+    "sizes": ({"hub/a.c": "\n" * 700, "hub/a.h": "\n" * 300, "workerd/launcher/m.c": "\n" * 801},
+              ["hub/a.c: 700 lines", "hub/a.h: 300 lines", "workerd/launcher: 801 lines"]),
     "functions": ({"hub/a.c": LONG}, ["f() has 94 lines"]),
     "calls": ({"hub/a.c": "/* TODO */\nvoid f(void) { goto x; atoi(s); getaddrinfo(a); time(NULL); connect(1, 0, 0); }\n",
                "privhelper/a.c": "void f(void) { chown(a); execl(b); open(c); }\n", "common/a.c": "void f(void) { log_warn(x); printf(y); }\n",

@@ -9,12 +9,6 @@ done
 outcome() { edgehub -j runs vm | tr '{' '\n' | grep "\"handle\": *\"$1\"" | sed -n "s/.*\"$2\": *\"\?\([^,\"]*\)\"\?[,}].*/\1/p"; }
 launcher=$(main_pid workerd)
 
-# What the views of a runner's starts have in common is made once (workerd/launcher/base.c): by this kernel, too, and under these units.
-often() { edgehub run vm --workdir often -- grep -q ' /var ' /proc/self/mountinfo; }
-ok "a view is made of a kept base" until_ok 30 often
-ok "and its work directory is the machine's" is "$(edgehub run vm --workdir often -- sh -c 'touch there; pwd; ls')" "/var/lib/edgeward/work/often
-there"
-
 # One that eats all the memory there is ends alone, by its name.
 h=$(edgehub run vm --memory 48M --workdir hog --detach -- tail /dev/zero)
 until_ok 20 test -e "$tree/w.$h"

@@ -87,7 +87,7 @@ confine_workload(const struct confine *c, const struct confine_who *who, enum in
 	if ((who->parts & LAUNCH_PART_FILTER) != 0 && (r = netns_build(who->netns, ret_stage)) < 0)
 		return r;
 	if ((who->parts & LAUNCH_PART_MOUNT) != 0)
-		r = who->place != NULL ? view_add(&wish, who->place, &proc) : view_enter(&c->view, &wish, &proc);
+		r = view_enter(&c->view, &wish, &proc);
 	*ret_stage = proc ? INIT_STAGE_PROC : INIT_STAGE_VIEW;
 	if (r < 0)
 		return r;
@@ -184,18 +184,18 @@ confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid
 	pid_t pid;
 	int r;
 
-	c->shared = mmap(NULL, sizeof(*c->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (c->shared == MAP_FAILED)
+	c->first = mmap(NULL, sizeof(*c->first), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (c->first == MAP_FAILED)
 		fatal("out of memory");
 	c->machine = machine_now();
-	pid = begin_rehearsal(&c->shared->first, uid, gid);	/* most of it is waiting for the kernel: beside what follows */
+	pid = begin_rehearsal(c->first, uid, gid);	/* most of it is waiting for the kernel: beside what follows */
 	view_init(&c->view);
 	r = filter_build(FILTER_WORKLOAD, native, &c->filter);
 	if (r == 0)
 		r = filter_build(FILTER_WORKLOAD_SHARED, native, &c->filter_shared);
 	if (r < 0)
 		fatal("the workloads' filter: %s", strerror(-r));
-	ready->parts = end_rehearsal(&c->shared->first, pid);
+	ready->parts = end_rehearsal(c->first, pid);
 	ready->landlock_abi = (uint8_t)sandbox_landlock_abi();
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 		ready->parts |= LAUNCH_PART_SECCOMP;
@@ -213,12 +213,12 @@ confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gi
 	if (machine == c->machine)
 		return;
 	c->machine = machine;
-	pid = begin_rehearsal(&c->shared->first, uid, gid);
+	pid = begin_rehearsal(c->first, uid, gid);
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 		return;
-	if ((others | (uint32_t)c->shared->first) != ready->parts)
-		log_info("what this machine gives to workloads has changed: %#x, now %#x", ready->parts, others | (uint32_t)c->shared->first);
-	ready->parts = others | (uint32_t)c->shared->first;
+	if ((others | (uint32_t)*c->first) != ready->parts)
+		log_info("what this machine gives to workloads has changed: %#x, now %#x", ready->parts, others | (uint32_t)*c->first);
+	ready->parts = others | (uint32_t)*c->first;
 }
 
 int

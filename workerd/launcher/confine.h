@@ -14,11 +14,7 @@ struct confine {
 	struct view view;
 	struct sock_fprog filter, filter_shared;	/* with and without a pid namespace of its own */
 	uint32_t machine;	/* machine.h, when it was tried */
-	/* Shared with the process that makes a pid namespace. */
-	struct confine_shared {
-		int32_t first;		/* pid 1 of it, as we number it; 0 = none */
-		int32_t stale;		/* the base of views it was given does not fit any more */
-	} *shared;
+	int32_t *first;		/* shared with the process that makes a pid namespace: pid 1 of it, as we number it; 0 = none */
 };
 
 /*
@@ -50,7 +46,6 @@ struct confine_who {
 	struct netns *netns;	/* filled then */
 	bool secrets;		/* it brings some: workinit places them afterwards */
 	uint32_t slot;		/* which runner it is */
-	const char *place;	/* the work root's name, where the base of views was entered; else NULL */
 };
 int confine_workload(const struct confine *c, const struct confine_who *who, enum init_stage *ret_stage);
 

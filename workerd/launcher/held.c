@@ -69,7 +69,7 @@ remove_cgroup(struct held *h)
 }
 
 static int
-start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg, bool *ret_stale)
+start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg)
 {
 	_cleanup_close_ int out = -1, init = -1;
 	struct workinit_fds fds = { .spec = msg->fds[0], .report = msg->fds[2], .root = msg->fds[3],
@@ -103,7 +103,7 @@ start(struct held *h, const struct launch_start *s, const struct ipc_msg *msg, b
 	if (h->l->tree_fd >= 0 && (h->cgroup = cgroup_make(h->l->tree_fd, name, &limits)) < 0)
 		return h->cgroup;
 	fds.cgroup = h->cgroup;
-	h->info.pid = workinit_start(h->l, s, &fds, base_find(h->l, s), ret_stale);
+	h->info.pid = workinit_start(h->l, s, &fds);
 	if (h->info.pid < 0)
 		remove_cgroup(h);
 	return h->info.pid < 0 ? h->info.pid : 0;
@@ -131,15 +131,13 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct ipc_hdr hdr = { .type = LAUNCH_ANS_START, .id = msg->hdr.id };
 	struct held *h = malloc(sizeof(*h));
 	struct launch_start s;
-	bool stale = false;
-	int r;
 
 	if (h == NULL)
 		return -ENOMEM;
 	memcpy(&s, msg->data, sizeof(s));
 	*h = (struct held){ .l = l, .cgroup = -1, .fds = { -1, -1, -1, -1 }, .events.fd = -1,
 		.info = { .slot = s.slot, .stage = s.stage }, .end.stage = (uint16_t)s.stage };
-	hdr.status = start(h, &s, msg, &stale);
+	hdr.status = start(h, &s, msg);
 	if (hdr.status < 0) {
 		held_free(&h);
 		return ipc_send_fds(chan, &hdr, NULL, 0, NULL, 0);
@@ -149,9 +147,7 @@ on_start(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	held_free(find(l, s.handle));	/* the stage before */
 	h->next = l->held;
 	l->held = h;
-	r = ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
-	base_after(l, &s, msg->fds[3], stale);
-	return r;
+	return ipc_send_fds(chan, &hdr, &h->info, sizeof(h->info), h->fds, RECORD);
 }
 
 /* Ends the workload if its tree is empty and tells workerd; one that is not there is told when it comes. */

@@ -12,12 +12,10 @@
 #include "common/notify.h"
 #include "proto/ipc/attach.h"
 #include "proto/ipc/launch.h"
-#include "workerd/launcher/base.h"
 #include "workerd/launcher/confine.h"
 
 /* Low descriptors of a child; the launcher keeps 3 to FD_CHILD_END - 1 occupied, so nothing it opens lands there. */
-enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_PROC = 6, FD_ROOT = 7, FD_SPEC = 8, FD_CHILD_END = 9,
-	FD_USER = FD_CHILD_END, FD_MNT, FD_BASE_END };	/* those of a base for a moment; the launcher may have something there */
+enum { FD_INIT = 3, FD_REPORT = 4, FD_KILL = 5, FD_PROC = 6, FD_ROOT = 7, FD_SPEC = 8, FD_CHILD_END = 9 };
 
 #define MANAGER 3	/* variables of the service manager */
 
@@ -28,8 +26,6 @@ struct launcher {
 	struct launch_ready ready;
 	struct confine confine;
 	struct held *held;		/* the workloads */
-	struct base *bases;		/* of views */
-	struct loop_io mounts;		/* the machine's: which they are, as /proc/self/mountinfo tells */
 	char tree[512];			/* our cgroup, with READY's tree CGROUP */
 	int tree_fd;
 	int proc;			/* /proc of the machine */
@@ -106,7 +102,6 @@ struct attached {
 _Noreturn void attached_run(const struct attached *who, const struct init_attach *req, int session, int command);
 /* carrier.c: in the sandbox already, in place of a payload. */
 _Noreturn void carrier_run(void);
-/* base: NULL, or what base_find() has. *ret_stale: it did not fit and was not used. */
-pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds, const struct base *base, bool *ret_stale);
+pid_t workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds);
 
 #endif

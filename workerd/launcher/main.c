@@ -43,7 +43,7 @@
     "manager starts it, or run-foreground; by hand only -n is of use. -P: file with the ids for workloads, FIRST COUNT GID,\n" \
     "default /etc/edgeward/pool. -w: the program workerd. For the other options see workerd --help and workerd(8).\n"
 
-static struct launcher self = { .pool_file = "/etc/edgeward/pool", .mounts.fd = -1 };
+static struct launcher self = { .pool_file = "/etc/edgeward/pool" };
 
 static void
 start_worker(struct loop_timer *timer)

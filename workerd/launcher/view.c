@@ -24,14 +24,28 @@
 #include "common/cleanup.h"
 #include "common/sandbox.h"
 #include "proto/ipc/launch.h"
-#include "workerd/launcher/viewparts.h"
 
 /* Where the new root grows: there on every machine, and nothing that is shown lies below it. */
 #define AT		"/proc"
 #define AT_LEN		(sizeof(AT) - 1)
 #define PATHS_MAX	(VIEW_ROWS + LAUNCH_SHOW_SIZE / 2 + 4)
 
-const struct view_row view_rows[] = {
+enum kind {
+	SYSTEM,		/* the machine's, read-only, with all that is mounted below; what is a link there is one here */
+	NAMES,		/* the same, but only with the machine's network: sockets there look names up for whoever asks. Comes and goes with
+			   the service it belongs to, so it is looked for at each start */
+	DIR,		/* empty */
+	OWN,		/* private, writable, gone with the workload */
+	NODE,		/* a device everybody may use */
+	LINK,
+	HIDDEN,		/* of a SYSTEM directory, where it is there: empty */
+};
+
+static const struct row {
+	enum kind kind;
+	const char *path;
+	const char *target;	/* of LINK */
+} rows[] = {
 	{ SYSTEM, "/usr", NULL }, { SYSTEM, "/bin", NULL }, { SYSTEM, "/sbin", NULL }, { SYSTEM, "/lib", NULL },
 	{ SYSTEM, "/lib32", NULL }, { SYSTEM, "/lib64", NULL }, { SYSTEM, "/libx32", NULL }, { SYSTEM, "/opt", NULL },
 	{ SYSTEM, "/etc", NULL },
@@ -50,23 +64,22 @@ const struct view_row view_rows[] = {
 	{ LINK, "/var/tmp", "/tmp" }, { LINK, "/var/run", "/run" },
 	{ HIDDEN, "/etc/edgeward", NULL },
 };
-static_assert(sizeof(view_rows) / sizeof(view_rows[0]) <= VIEW_ROWS, "room in struct view");
-const unsigned view_nrows = sizeof(view_rows) / sizeof(view_rows[0]);
+static_assert(sizeof(rows) / sizeof(rows[0]) <= VIEW_ROWS, "room in struct view");
 
 void
 view_init(struct view *view)
 {
 	view->n = 0;
-	for (unsigned i = 0; i < view_nrows; i++) {
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct view_entry *e = &view->entries[view->n];
-		bool machines = view_rows[i].kind == SYSTEM || view_rows[i].kind == NODE;
+		bool machines = rows[i].kind == SYSTEM || rows[i].kind == NODE;
 		struct stat st;
 		ssize_t n;
 
 		*e = (struct view_entry){ .row = (int)i };
-		if (machines && lstat(view_rows[i].path, &st) < 0)
+		if (machines && lstat(rows[i].path, &st) < 0)
 			continue;
-		n = machines && S_ISLNK(st.st_mode) ? readlink(view_rows[i].path, e->link, sizeof(e->link) - 1) : 0;
+		n = machines && S_ISLNK(st.st_mode) ? readlink(rows[i].path, e->link, sizeof(e->link) - 1) : 0;
 		e->link[n > 0 ? n : 0] = '\0';
 		view->n++;
 	}
@@ -82,8 +95,8 @@ below(char buf[PATH_MAX], const char *path, size_t len)
 	return buf;
 }
 
-int
-view_make_dir(char *at)
+static int
+make_dir(char *at)
 {
 	if (mkdir(at, 0755) == 0 || errno == EEXIST)
 		return 0;
@@ -104,7 +117,7 @@ view_make_dir(char *at)
 static int
 bind_dir(const char *from, char *at)
 {
-	int r = view_make_dir(at);
+	int r = make_dir(at);
 
 	if (r < 0)
 		return r;
@@ -112,8 +125,8 @@ bind_dir(const char *from, char *at)
 }
 
 /* What was there when the launcher started may have gone since: less to see is no reason to start nothing any more. */
-int
-view_gone_is_fine(int r)
+static int
+gone_is_fine(int r)
 {
 	return r == -ENOENT ? 0 : r;
 }
@@ -125,7 +138,7 @@ show_names(const char *path, char *at)
 	ssize_t n = readlink(path, link, sizeof(link) - 1);
 
 	if (n < 0)
-		return errno == EINVAL ? view_gone_is_fine(bind_dir(path, at)) : view_gone_is_fine(-errno);
+		return errno == EINVAL ? gone_is_fine(bind_dir(path, at)) : gone_is_fine(-errno);
 	link[n] = '\0';
 	return symlink(link, at) < 0 ? -errno : 0;
 }
@@ -142,7 +155,7 @@ make_file(const char *at, const char *text, size_t len)
 static int
 lay_out(const struct view_entry *e, bool own_net)
 {
-	const struct view_row *row = &view_rows[e->row];
+	const struct row *row = &rows[e->row];
 	char at[PATH_MAX];
 
 	below(at, row->path, strlen(row->path));
@@ -152,11 +165,11 @@ lay_out(const struct view_entry *e, bool own_net)
 	case SYSTEM:
 		if (e->link[0] != '\0')
 			return symlink(e->link, at) < 0 ? -errno : 0;
-		return view_gone_is_fine(bind_dir(row->path, at));
+		return gone_is_fine(bind_dir(row->path, at));
 	case OWN:
 		return mkdir(at, 01777) < 0 || chmod(at, 01777) < 0 ? -errno : 0;
 	case DIR:
-		return view_make_dir(at);
+		return make_dir(at);
 	case NODE:
 		return make_file(at, NULL, 0);
 	case LINK:
@@ -172,7 +185,7 @@ static int
 open_up(const struct view_entry *e)
 {
 	struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY };
-	const struct view_row *row = &view_rows[e->row];
+	const struct row *row = &rows[e->row];
 	char at[PATH_MAX];
 
 	below(at, row->path, strlen(row->path));
@@ -183,7 +196,7 @@ open_up(const struct view_entry *e)
 	case NODE:
 		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 	case HIDDEN:
-		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? view_gone_is_fine(-errno) : 0;
+		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? gone_is_fine(-errno) : 0;
 	case SYSTEM:
 	case NAMES:
 	case DIR:
@@ -201,7 +214,7 @@ bind_socket(const char *from, char *at)
 	int r;
 
 	*slash = '\0';
-	r = view_make_dir(at);
+	r = make_dir(at);
 	*slash = '/';
 	if (r == 0)
 		r = make_file(at, NULL, 0);
@@ -229,8 +242,8 @@ show(const char *list)
 	return r;
 }
 
-char *
-view_number(char *p, uint32_t v)
+static char *
+add_number(char *p, uint32_t v)
 {
 	char digits[10];
 	int n = 0;
@@ -254,7 +267,7 @@ static int
 show_lent(uint32_t slot)
 {
 	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .propagation = MS_PRIVATE };
-	char from[sizeof(LENT) + 12] = LENT "/", *end = view_number(from + sizeof(LENT), slot);
+	char from[sizeof(LENT) + 12] = LENT "/", *end = add_number(from + sizeof(LENT), slot);
 
 	*end = '\0';
 	if (mount(from, AT LENT, NULL, MS_BIND, NULL) < 0)
@@ -262,8 +275,8 @@ show_lent(uint32_t slot)
 	return mount_setattr(AT_FDCWD, AT LENT, 0, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
-char *
-view_text(char *p, const char *s)
+static char *
+add(char *p, const char *s)
 {
 	size_t len = strlen(s);
 
@@ -272,18 +285,18 @@ view_text(char *p, const char *s)
 }
 
 /* The runner has no line in the machine's passwd: programs that ask who they are find this one. */
-int
-view_name_runner(const struct view_wish *wish, const char *home, const char *passwd, const char *group)
+static int
+name_runner(const struct view_wish *wish, const char *home)
 {
 	char text[PATH_MAX + 128], *p;
 	int r;
 
-	p = view_text(text, "edgeward-run:x:");
-	p = view_text(view_number(p, wish->uid), ":");
-	p = view_text(view_text(view_text(view_number(p, wish->gid), ":workload:"), home), ":/bin/sh\n");
-	r = make_file(passwd, text, (size_t)(p - text));
-	p = view_text(view_text(view_number(view_text(text, "edgeward-run:x:"), wish->gid), ":"), "\n");
-	return r < 0 ? r : make_file(group, text, (size_t)(p - text));
+	p = add(text, "edgeward-run:x:");
+	p = add(add_number(p, wish->uid), ":");
+	p = add(add(add(add_number(p, wish->gid), ":workload:"), home), ":/bin/sh\n");
+	r = make_file(AT "/run/passwd", text, (size_t)(p - text));
+	p = add(add(add_number(add(text, "edgeward-run:x:"), wish->gid), ":"), "\n");
+	return r < 0 ? r : make_file(AT "/run/group", text, (size_t)(p - text));
 }
 
 static int
@@ -308,7 +321,7 @@ name_resolvers(const struct firewall *fw)
 
 	for (uint32_t i = 0; i < fw->nresolvers; i++)
 		if (fw->resolvers[i].port == 53)
-			p = view_text(view_text(view_text(p, "nameserver "), fw_address_text(fw->resolvers[i].family, fw_address(fw->resolvers[i].family,
+			p = add(add(add(p, "nameserver "), fw_address_text(fw->resolvers[i].family, fw_address(fw->resolvers[i].family,
 			    fw->resolvers[i].addr), addr)), "\n");
 	run = readlink("/etc/resolv.conf", link, sizeof(link) - 1) > 0 ? strstr(link, "run/") : NULL;
 	if (run == NULL || strstr(run, "..") != NULL || (run != link && run[-1] != '/'))
@@ -316,7 +329,7 @@ name_resolvers(const struct firewall *fw)
 	memcpy(at, AT "/", AT_LEN + 1);
 	memcpy(at + AT_LEN + 1, run, strlen(run) + 1);
 	*strrchr(at, '/') = '\0';
-	r = view_make_dir(at);
+	r = make_dir(at);
 	at[strlen(at)] = '/';
 	return r < 0 ? r : make_file(at, text, (size_t)(p - text));
 }
@@ -332,28 +345,28 @@ mount_resolvers(void)
 	return mount("/run/resolv.conf", "/etc/resolv.conf", NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
-int
-view_mount_kernel(const struct view_wish *wish, int machine_proc, const char *pts, const char *proc, bool *ret_proc)
+static int
+mount_kernel(const struct view_wish *wish, int machine_proc, bool *ret_proc)
 {
 	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-	if (mount("devpts", pts, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") < 0)
+	if (mount("devpts", AT "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") < 0)
 		return -errno;
 	*ret_proc = true;
-	if (wish->own_proc ? mount("proc", proc, "proc", flags, NULL) < 0 :
-	    move_mount(machine_proc, "", AT_FDCWD, proc, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+	if (wish->own_proc ? mount("proc", AT "/proc", "proc", flags, NULL) < 0 :
+	    move_mount(machine_proc, "", AT_FDCWD, AT "/proc", MOVE_MOUNT_F_EMPTY_PATH) < 0)
 		return -errno;
 	*ret_proc = false;
 	return 0;
 }
 
 /* Out of the way of everything else the workload may fill. */
-int
-view_mount_secrets(const struct view_wish *wish, const char *at)
+static int
+mount_secrets(const struct view_wish *wish)
 {
 	if (!wish->secrets)
 		return 0;
-	return mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+	return mount("tmpfs", AT LAUNCH_SECRETS, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
 	    "mode=700,nr_inodes=2k,size=" LAUNCH_SECRETS_SIZE) < 0 ? -errno : 0;
 }
 
@@ -367,13 +380,13 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 	for (unsigned i = 0; i < view->n && r == 0; i++)
 		r = lay_out(&view->entries[i], wish->own_net);
 	if (r == 0)
-		r = view_name_runner(wish, work_dir + AT_LEN, AT "/run/passwd", AT "/run/group");
+		r = name_runner(wish, work_dir + AT_LEN);
 	if (r == 0 && wish->fw != NULL)
 		r = name_resolvers(wish->fw);
 	if (r == 0)
 		r = show(wish->show);
 	if (r == 0)
-		r = view_make_dir(work_dir);
+		r = make_dir(work_dir);
 	if (r == 0 && wish->secrets && mkdir(AT LAUNCH_SECRETS, 0755) < 0)
 		r = -errno;
 	if (r == 0 && mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0)
@@ -385,9 +398,9 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 	if (r == 0)
 		r = mount_names();
 	if (r == 0)
-		r = view_mount_secrets(wish, AT LAUNCH_SECRETS);
+		r = mount_secrets(wish);
 	if (r == 0)
-		r = view_mount_kernel(wish, machine_proc, AT "/dev/pts", AT "/proc", ret_proc);
+		r = mount_kernel(wish, machine_proc, ret_proc);
 	if (r < 0)
 		return r;
 	return mount(".", work_dir, NULL, MS_BIND | MS_REC, NULL) < 0 ||
@@ -413,128 +426,6 @@ view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc
 	if (chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir(dir + AT_LEN) < 0)
 		return -errno;
 	return wish->fw != NULL ? mount_resolvers() : 0;
-}
-
-/* ---- in two steps ---- */
-
-static int
-key_add(struct view_key *key, const char *path, int flags)
-{
-	struct stat st;
-
-	if (key->n == VIEW_KEY)
-		return -E2BIG;
-	if (fstatat(AT_FDCWD, path, &st, flags) < 0) {
-		if (errno != ENOENT)
-			return -errno;
-		st = (struct stat){ 0 };
-	}
-	if (S_ISLNK(st.st_mode))	/* of a link the view has a copy: its number may become another's */
-		return -ENOTSUP;
-	key->of[key->n].dev = st.st_dev;
-	key->of[key->n++].ino = st.st_ino;
-	return 0;
-}
-
-static bool
-lies_at(const char *path, const char *dir)
-{
-	size_t len = strlen(dir);
-
-	return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
-}
-
-/* Something of one workload alone would cover what is shown there. */
-static bool
-is_covered(const char *path)
-{
-	for (unsigned i = 0; i < view_nrows; i++)
-		if (view_rows[i].kind == OWN && lies_at(path, view_rows[i].path))
-			return true;
-	return lies_at(path, VIEW_OWN) || lies_at(path, LAUNCH_SECRETS);
-}
-
-/* What the view holds is not freed, so that its number is no other's: the same number is the same directory. */
-int
-view_key(const struct view *view, const struct view_wish *wish, struct view_key *ret_key)
-{
-	char path[LAUNCH_SHOW_SIZE] = LENT "/";
-	int r;
-
-	*ret_key = (struct view_key){ 0 };
-	*view_number(path + sizeof(LENT), wish->slot) = '\0';
-	r = key_add(ret_key, path, 0);
-	for (unsigned i = 0; i < view->n && r == 0; i++) {
-		const struct view_row *row = &view_rows[view->entries[i].row];
-
-		if (row->kind == NAMES)
-			r = key_add(ret_key, row->path, AT_SYMLINK_NOFOLLOW);
-		else if ((row->kind == SYSTEM && view->entries[i].link[0] == '\0') || row->kind == NODE)
-			r = key_add(ret_key, row->path, 0);
-	}
-	for (const char *list = wish->show; *list != '\0' && r == 0; ) {
-		size_t len = strcspn(list, " ");
-
-		memcpy(path, list, len);
-		path[len] = '\0';
-		r = is_covered(path) ? -ENOTSUP : key_add(ret_key, path, 0);
-		list += len + (list[len] == ' ');
-	}
-	return r;
-}
-
-/* What belongs to one workload comes later; the places for it are made here. */
-static int
-mount_base(const struct view *view, const struct view_wish *wish, char *root_at)
-{
-	struct mount_attr system = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
-	struct mount_attr work = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
-	int r = mount("tmpfs", AT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m") < 0 ? -errno : 0;
-
-	for (unsigned i = 0; i < view->n && r == 0; i++)
-		r = lay_out(&view->entries[i], wish->own_net);
-	if (r == 0)
-		r = show(wish->show);
-	if (r == 0)
-		r = view_make_dir(root_at);
-	if (r == 0 && (mkdir(AT LAUNCH_SECRETS, 0755) < 0 || mkdir(AT VIEW_ROOT, 0755) < 0))
-		r = -errno;
-	if (r == 0 && mount_setattr(AT_FDCWD, AT, AT_RECURSIVE, &system, sizeof(system)) < 0)
-		r = -errno;
-	for (unsigned i = 0; i < view->n && r == 0; i++)
-		r = view_rows[view->entries[i].row].kind == NODE ? open_up(&view->entries[i]) : 0;
-	if (r == 0)
-		r = show_lent(wish->slot);
-	if (r < 0)
-		return r;
-	return mount("proc", AT "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ||
-	    mount(".", AT VIEW_ROOT, NULL, MS_BIND, NULL) < 0 ||	/* not possible when anything is mounted below: no start shall hold a neighbour's disk */
-	    mount_setattr(AT_FDCWD, AT VIEW_ROOT, 0, &work, sizeof(work)) < 0 ? -errno : 0;
-}
-
-int
-view_base(const struct view *view, const struct view_wish *wish, const struct view_key *key, char place[VIEW_PLACE])
-{
-	char at[PATH_MAX] = AT;
-	struct view_key now;
-	int r;
-
-	if (syscall(SYS_getcwd, place, VIEW_PLACE) < 0)
-		return -errno;
-	if (place[0] != '/' || place[1] == '\0')
-		return -ENOENT;
-	for (const char *p = wish->show; (p = strstr(p, place)) != NULL; p++)
-		if (p == wish->show || p[-1] == ' ')
-			return -ENOTSUP;	/* below the work root, or a name that begins like it */
-	below(at, place, strlen(place));
-	r = mount_base(view, wish, at);
-	if (r == 0)
-		r = view_key(view, wish, &now);
-	if (r == 0 && memcmp(&now, key, sizeof(now)) != 0)
-		r = -ESTALE;
-	if (r < 0)
-		return r;
-	return chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ? -errno : 0;
 }
 
 /* Splits show into list[n..]; text holds the strings. */
@@ -563,7 +454,7 @@ view_landlock(const struct view *view, const char *list, bool in_view)
 	else
 		n = add_show(list, text, paths, n);
 	for (unsigned i = 0; i < view->n; i++) {
-		const struct view_row *row = &view_rows[view->entries[i].row];
+		const struct row *row = &rows[view->entries[i].row];
 
 		if (row->kind == OWN || ((row->kind == SYSTEM || row->kind == NAMES) && !in_view))
 			paths[n++] = (struct sandbox_path){ row->path, row->kind == OWN ? SANDBOX_ALL : SANDBOX_READ | SANDBOX_EXEC };

@@ -40,27 +40,6 @@ struct view_wish {
 int view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc);
 
 /*
- * The same in two steps, for a runner with the machine's network and a /proc of its own. view_base(), in a mount namespace that stays: what all
- * its workloads see alike, and the work root (the current directory) at VIEW_ROOT, whose name on this machine becomes place. view_add(), in a copy of
- * that with a directory below VIEW_ROOT as the current one: the rest, which also covers the work root. The key tells what is shown: the
- * view is the machine's no more when it has changed. view_base() fails with -ESTALE when key is another by then. 0 or -errno.
- */
-#define VIEW_OWN	"/var"		/* will be covered by what is one workload's own */
-#define VIEW_ROOT	VIEW_OWN "/root"
-#define VIEW_PLACE	256
-#define VIEW_KEY	40
-struct view_key {
-	unsigned n;
-	struct {
-		dev_t dev;
-		ino_t ino;	/* 0 = not there */
-	} of[VIEW_KEY];
-};
-int view_key(const struct view *view, const struct view_wish *wish, struct view_key *ret_key);
-int view_base(const struct view *view, const struct view_wish *wish, const struct view_key *key, char place[VIEW_PLACE]);
-int view_add(const struct view_wish *wish, const char *place, bool *ret_proc);
-
-/*
  * Landlock for the same: everything may be read and run, the work directory (the current one) and the private directories
  * changed. Without a view (not in_view) the table is all there is to see. 0 or -errno.
  */

@@ -47,7 +47,6 @@
 static struct {
 	const struct launcher *l;
 	const struct launch_start *s;
-	const struct base *base;
 	struct confine_who who;
 } job;
 static int own_net = -1;		/* ours, for who makes interfaces in it */
@@ -87,19 +86,13 @@ arrange_fds(const struct workinit_fds *fds)
 	const int map[][2] = { { fds->report, FD_REPORT }, { fds->init, FD_INIT }, { end, FD_KILL },
 		{ job.l->proc, FD_PROC },
 		{ fds->root, FD_ROOT }, { fds->spec, FD_SPEC } };
-	int base[2];
 
 	for (unsigned i = 0; i < sizeof(map) / sizeof(map[0]); i++)
 		if (dup3(map[i][0], map[i][1], O_CLOEXEC) < 0)
 			return -1;
 	if (fds->input >= 0 && dup2(fds->input, 0) < 0)
 		return -1;
-	if (dup2(fds->output, 1) < 0 || dup2(fds->output, 2) < 0)
-		return -1;
-	if (job.base == NULL)
-		return close_range(FD_CHILD_END, ~0u, 0);
-	base_fds(job.base, base);	/* last: the others may have these numbers */
-	return dup3(base[0], FD_USER, O_CLOEXEC) < 0 || dup3(base[1], FD_MNT, O_CLOEXEC) < 0 ? -1 : close_range(FD_BASE_END, ~0u, 0);
+	return dup2(fds->output, 1) < 0 || dup2(fds->output, 2) < 0 ? -1 : close_range(FD_CHILD_END, ~0u, 0);
 }
 
 static int
@@ -443,7 +436,7 @@ workinit(void)
 static void
 unshare_first(void)
 {
-	check(munmap(job.l->confine.shared, sizeof(*job.l->confine.shared)), INIT_STAGE_NAMESPACES);
+	check(munmap(job.l->confine.first, sizeof(*job.l->confine.first)), INIT_STAGE_NAMESPACES);
 }
 
 static int
@@ -451,17 +444,6 @@ first(void *ctx)
 {
 	unshare_first();
 	workinit();
-}
-
-static void
-enter_base(void)
-{
-	int r = base_enter(job.base, job.l, job.s);
-
-	close_range(FD_USER, FD_MNT, 0);
-	job.l->confine.shared->stale = r == -ESTALE;
-	check(r == -ESTALE ? 0 : r, INIT_STAGE_NAMESPACES);
-	job.who.place = r == 0 ? base_made(job.base)->place : NULL;
 }
 
 /* What the clone is first: the launcher's equal, then the runner. */
@@ -479,17 +461,15 @@ begin(const struct workinit_fds *fds)
 	check(arrange_fds(fds), INIT_STAGE_FDS);
 	check(set_limits(job.l, job.s), INIT_STAGE_LIMITS);
 	check(drop_to_runner(pool, job.who.gid), INIT_STAGE_IDS);
-	if (job.base != NULL)
-		enter_base();
 	if ((job.who.parts & LAUNCH_PART_USER) != 0)
-		check(userns_enter_at(FD_PROC, job.who.uid, job.who.gid), INIT_STAGE_USER);
+		check(userns_enter(job.who.uid, job.who.gid), INIT_STAGE_USER);
 	if ((job.who.parts & LAUNCH_PART_PID) == 0) {
 		unshare_first();
 		workinit();
 	}
 	/* The kernel writes the number before pid 1 runs, which takes the page away from us both. */
 	pid = clone(first, stack - (uintptr_t)stack % 16, CLONE_VM | CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_NEWPID | SIGCHLD, NULL,
-	    &job.l->confine.shared->first);
+	    job.l->confine.first);
 	check(pid, INIT_STAGE_NAMESPACES);
 	_exit(0);
 }
@@ -511,7 +491,7 @@ await_first(int pidfd, pid_t pid)
 }
 
 pid_t
-workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds, const struct base *base, bool *ret_stale)
+workinit_start(const struct launcher *l, const struct launch_start *s, const struct workinit_fds *fds)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
 	bool first_of = (s->parts & LAUNCH_PART_PID) != 0;
@@ -526,22 +506,20 @@ workinit_start(const struct launcher *l, const struct launch_start *s, const str
 		args.flags |= CLONE_PIDFD;
 		args.pidfd = (uint64_t)(uintptr_t)&pidfd;
 	}
-	*l->confine.shared = (struct confine_shared){ 0 };
+	*l->confine.first = 0;
 	pid = syscall(SYS_clone3, &args, sizeof(args));
 	if (pid == 0) {
 		job.l = l;
 		job.s = s;
-		job.base = base;
 		job.who = (struct confine_who){ l->ready.pool_count != 0 ? l->ready.pool_first + s->slot : l->uid,
-			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false, s->slot, NULL };
+			l->ready.pool_count != 0 ? l->ready.pool_gid : l->gid, s->parts, s->show, &net.rules, &netns, false, s->slot };
 		begin(fds);
 	}
 	if (pid < 0 || !first_of)
 		return pid < 0 ? -errno : (pid_t)pid;
 	await_first(pidfd, (pid_t)pid);
-	*ret_stale = l->confine.shared->stale != 0;
-	if (l->confine.shared->first == 0)
+	if (*l->confine.first == 0)
 		return (pid_t)pid;
 	waitpid((pid_t)pid, NULL, 0);
-	return l->confine.shared->first;
+	return *l->confine.first;
 }
