@@ -103,6 +103,11 @@ on_signal(int signo, void *ctx)
 
 	bool nobody = !f->cli->up || f->away;
 
+	/* The hub has the start and has not answered: what to do is known in a moment. A second one does not wait. */
+	if (f->asking && f->early == 0 && signo != SIGQUIT && f->forward) {
+		f->early = signo;
+		return;
+	}
 	if ((signo == SIGQUIT || (signo == SIGTERM && nobody)) && f->asked && f->forward)
 		_exit(cli_fail(RUN_EXIT_HUB_GONE, "the run goes on: edgehub logs %s -f", f->handle));
 	if (signo == SIGQUIT || !f->forward || !f->asked) {
@@ -145,10 +150,13 @@ follow_ask(struct follow *f, int *ret_code)
 			return fd;
 		fds[0] = fd;
 		fds[1] = f->bundle;
+		f->asking = true;
 		r = cli_call(f->cli, ADMIN_REQ_RUN, NULL, 0, fds, f->bundle_given ? 2 : 1);
 	} else {
+		f->asking = true;
 		r = cli_call(f->cli, ADMIN_REQ_RUN, f->spec, f->spec_len, NULL, 0);
 	}
+	f->asking = false;
 	if (r < 0)
 		return r;
 	if (f->cli->status != 0)
@@ -164,7 +172,7 @@ attach(struct follow *f, int *ret_code)
 {
 	struct admin_follow req = { .from = f->offset, .flags = f->wait ? ADMIN_FOLLOW_WAIT : 0 };
 	struct admin_run now;
-	int r = cli_open(f->cli);
+	int r = cli_open(f->cli), early;
 
 	if (r == 0 && f->spec != NULL && !f->asked)
 		r = follow_ask(f, ret_code);
@@ -185,6 +193,10 @@ attach(struct follow *f, int *ret_code)
 	if (cli_answer(f->cli, &now, sizeof(now)) && ipc_str_ok(now.handle, sizeof(now.handle)))
 		memcpy(f->handle, now.handle, sizeof(f->handle));
 	f->asked = true;
+	early = f->early;
+	f->early = 0;
+	if (early != 0)
+		on_signal(early, f);
 	while (r >= 0 && f->cli->up && !f->ended)
 		r = loop_turn(f->cli->loop, -1);
 	return f->ended ? 0 : r < 0 ? r : f->cli->connect_err;

@@ -20,7 +20,8 @@ struct follow {
 	size_t spec_len;
 	int bundle;		/* shipped with it, when it has one: bundle_given */
 	bool bundle_given;
-	bool asked;		/* the hub has confirmed the run */
+	bool asking, asked;	/* the hub has the start; it has confirmed the run */
+	int early;		/* a signal that came in between, 0 = none */
 	bool forward;		/* signals go to the run */
 	unsigned signals;
 	bool away;		/* its device is, as the hub has told */

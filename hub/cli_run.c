@@ -188,6 +188,7 @@ run_it(struct cli *cli, struct follow *f, const struct run_options *o)
 	if (follow_init(f) < 0)
 		return cli_fail(RUN_EXIT_NOT_STARTED, "out of memory");
 	if (o->detach) {
+		f->forward = false;	/* a signal ends us, not the run */
 		r = cli_open(cli);
 		if (r == 0)
 			r = follow_ask(f, &code);

@@ -860,6 +860,24 @@ def test_b17_every_session_has_all_its_parts(edgehub, edgeward):
     assert edgehub.json("status")["connections"] <= 3
 
 
+def test_a_signal_before_the_hub_has_answered_the_start(edgehub):
+    """At any moment of the asking: either nothing was started, or the signal follows the start. No run is left that nobody watches."""
+    agent, followed = FakeAgent.enroll(edgehub), 0
+    for i in range(60):
+        p = edgehub.popen("run", "dev", "--", "true")
+        time.sleep(i % 20 * 0.002)
+        p.send_signal(signal.SIGTERM)
+        if not agent.quiet("start", 0.3 if p.poll() is None else 0.1):
+            handle = agent.take_start()["handle_id"]
+            assert agent.expect("signal")["payload"]["signal"] == "terminate"
+            agent.finish(handle, b"", code=3)
+            assert output(p)[2] == 3
+            followed += 1
+        else:
+            assert output(p)[2] in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    assert followed > 0
+
+
 @BOTH
 @pytest.mark.parametrize("order", ["before", "twice", "after final"])
 def test_b54_orders_of_start_answers(edgehub, edgeward, order):

@@ -43,7 +43,7 @@ seq 0 $((n - 1)) | sed 's/^/line /' >/tmp/told.want
 ok "what it had told while the hub was away has come" cmp /tmp/told /tmp/told.want
 edgehub logs verify "$h" >/tmp/verify 2>&1
 ok "and its log is not called whole" is $? 3
-edgehub run vm --workdir one -- sh -c 'echo back' >/tmp/back.out 2>&1
+edgehub run vm --workdir one -- sh -c 'echo back' 2>/tmp/back.err >/tmp/back.out
 ok "work runs again" is "$(cat /tmp/back.out)" back
 ok "no filter was hit" bash -c '! journalctl -b --no-pager | grep -E "status=31/SYS|SIGSYS|audit.*type=1326"'
 exit $failed

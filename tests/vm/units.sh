@@ -81,7 +81,7 @@ ok "in its own cgroup of the unit" grep -q '/edgeward-workerd.service/' /tmp/run
 ok "/dev/fuse can be opened" setpriv --reuid edgeward-work --clear-groups sh -c 'exec 3<>/dev/fuse'
 ok "but not by what workerd's unit starts" bash -c "! nsenter -m -t $(main_pid workerd) setpriv --reuid edgeward-work --clear-groups sh -c 'exec 3<>/dev/fuse' 2>/dev/null"
 ok "without capabilities" bash -c '! grep -E "^Cap(Prm|Eff|Inh|Amb)" /tmp/run.out | grep -qv "0000000000000000$"'
-edgehub run vm --workdir two -- sh -c 'i=0; while [ $i -lt 90 ]; do echo $i; i=$((i+1)); sleep 0.1; done' >/tmp/long.out 2>&1 &
+edgehub run vm --workdir two -- sh -c 'i=0; while [ $i -lt 90 ]; do echo $i; i=$((i+1)); sleep 0.1; done' 2>/tmp/long.err >/tmp/long.out &
 long=$!
 until_ok 10 grep -q '^3$' /tmp/long.out
 kill -9 "$(main_pid connectd)"; sleep 1.5
@@ -121,7 +121,7 @@ for unit in connectd privhelper workerd; do
 done
 ok "none of them without a reason" is "$(journalctl -b --no-pager -q | grep -c 'Watchdog timeout')" 3
 # workerd is not the main process: its own alarm ends it when it hangs. (A stopped one gets it when it goes on.) Work outlives that.
-edgehub run vm --workdir four -- sh -c 'i=0; while [ $i -lt 150 ]; do echo $i; i=$((i+1)); sleep 0.1; done' >/tmp/hung.out 2>&1 &
+edgehub run vm --workdir four -- sh -c 'i=0; while [ $i -lt 150 ]; do echo $i; i=$((i+1)); sleep 0.1; done' 2>/tmp/hung.err >/tmp/hung.out &
 long=$!
 until_ok 10 grep -q '^3$' /tmp/hung.out
 old=$(pgrep -x workerd)

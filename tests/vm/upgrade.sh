@@ -49,7 +49,7 @@ ok "the packaged release runs" test -x "$packaged/connectd"
 ok "a file is checked first" bash -c 'edgectl upgrade --check /releases/good.release | grep -q "^release good"'
 
 # While work runs and streams: the workload keeps its pid, not one byte is lost.
-edgehub run vm --workdir w -- sh -c 'i=0; while [ ! -e stop ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 5' >/tmp/long.out 2>&1 &
+edgehub run vm --workdir w -- sh -c 'i=0; while [ ! -e stop ]; do echo $i; i=$((i+1)); sleep 0.1; done; exit 5' 2>/tmp/long.err >/tmp/long.out &
 long=$!
 until_ok 10 grep -q '^5$' /tmp/long.out
 pid=$(workload_pid)

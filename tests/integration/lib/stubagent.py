@@ -88,6 +88,14 @@ class StubAgent:
                 return frame
         raise AssertionError(f"closed {self.closed} before {kind}")
 
+    def quiet(self, kind, seconds):
+        """True if no frame of that type is there, nor comes in that time."""
+        try:
+            self._pump(lambda: self.closed or any(f["type"] == kind for f in self.inbox), seconds)
+        except TimeoutError:
+            return True
+        return False
+
     def hello(self, resume=()):
         payload = {"protocol_version": 1, "agent_id": self.agent_id, "capabilities": {"os": "linux", "arch": "amd64"}}
         if resume:
