@@ -11,6 +11,8 @@ struct held_frame {
 	struct cloop_frame f;
 	struct json_doc *doc;
 	size_t len;
+	int64_t channel;		/* it opens, 0 = none */
+	uint64_t window;		/* the hub promises on it already */
 };
 
 static bool
@@ -94,7 +96,11 @@ hold_release(struct session *s)
 	while (s->hold.first != NULL && s->state == SESSION_UP) {
 		struct held_frame *e = take_out(&s->hold, &s->hold.first);
 
+		const struct stream_frame window = { .type = STREAM_WINDOW_TO, .channel = (uint32_t)e->channel, .offset = e->window };
+
 		frames_dispatch(s, &e->f);
+		if (e->window > 0 && s->state == SESSION_UP)
+			mux_frame(&s->mux, &window);
 		forget(e);
 	}
 }
@@ -119,6 +125,8 @@ hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc)
 		loop_timer_set_ms(s->p.loop, &h->over, HOLD_MS - away);
 	}
 	*e = (struct held_frame){ .f = *f, .doc = doc, .len = len };
+	if (strcmp(f->type, "stream_open") == 0 || strcmp(f->type, "device_open") == 0)
+		json_get_int(f->payload, "channel", 1, UINT32_MAX, &e->channel);
 	*h->last = e;
 	h->last = &e->next;
 	h->n++;
@@ -127,16 +135,18 @@ hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *doc)
 }
 
 bool
-hold_stream_frame(struct session *s, uint32_t channel, bool is_reset)
+hold_stream_frame(struct session *s, const struct stream_frame *f)
 {
 	for (struct held_frame **p = &s->hold.first; *p != NULL; p = &(*p)->next) {
 		struct held_frame *e = *p;
-		int64_t id = 0;
 
-		if ((strcmp(e->f.type, "stream_open") != 0 && strcmp(e->f.type, "device_open") != 0) ||
-		    !json_get_int(e->f.payload, "channel", 1, UINT32_MAX, &id) || id != channel)
+		if (e->channel != f->channel)
 			continue;
-		if (!is_reset) {
+		if (f->type == STREAM_WINDOW_TO) {
+			e->window = f->offset > e->window ? f->offset : e->window;
+			return true;
+		}
+		if (f->type != STREAM_RESET) {
 			hold_release(s);
 			return false;
 		}

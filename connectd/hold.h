@@ -10,6 +10,7 @@
 #include "common/loop.h"
 #include "connectd/cloop.h"
 #include "proto/hub/json.h"
+#include "proto/hub/stream.h"
 
 #define HOLD_MS		10000		/* as long as workerd has been away so long */
 #define HOLD_FRAMES	64u
@@ -35,9 +36,9 @@ bool hold_take(struct session *s, const struct cloop_frame *f, struct json_doc *
 void hold_release(struct session *s);
 
 /*
- * A frame of a stream that may still wait to be opened. A RESET takes it out, answered: true. Any other frame came before the
- * answer; there is no place for it here, so all that waits is let go at once.
+ * A frame of a stream that may still wait to be opened. A WINDOW is kept for it, and a RESET takes it out, answered: true. Bytes that come
+ * before the answer have no place here: all that waits is let go at once.
  */
-bool hold_stream_frame(struct session *s, uint32_t channel, bool is_reset);
+bool hold_stream_frame(struct session *s, const struct stream_frame *f);
 
 #endif

@@ -204,7 +204,7 @@ on_frame(const struct stream_frame *f, void *ctx)
 {
 	struct session *s = ctx;
 
-	if (!hold_stream_frame(s, f->channel, f->type == STREAM_RESET) && s->state == SESSION_UP)
+	if (!hold_stream_frame(s, f) && s->state == SESSION_UP)
 		mux_frame(&s->mux, f);
 }
 

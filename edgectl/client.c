@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -18,6 +19,7 @@
 #include "version.h"
 
 #define CURRENT		"/var/lib/edgeward/current"
+#define AGAIN_MS	20
 #define QUEUE_MAX	(4 * (IPC_MAX_CTL + sizeof(struct ipc_hdr)))
 
 static int
@@ -284,8 +286,15 @@ client_wait_hello(struct client *c, int64_t ms)
 void
 client_call(struct client *c, uint16_t type, const void *data, size_t len, int64_t ms)
 {
-	client_ask(c, type, data, len);
-	client_wait(&c, 1, ms);
+	const struct timespec pause = { .tv_nsec = AGAIN_MS * 1000000L };
+
+	for (;;) {
+		client_ask(c, type, data, len);
+		client_wait(&c, 1, ms);
+		if (c->error != 0 || !c->answered || c->status != -EAGAIN || (ms >= 0 && (ms -= AGAIN_MS) < 0))
+			return;
+		nanosleep(&pause, NULL);	/* it has just come and does not know yet */
+	}
 }
 
 bool

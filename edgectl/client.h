@@ -70,7 +70,7 @@ void client_wait(struct client **clients, size_t n, int64_t ms);
 /* Waits for the daemon's HELLO, at most ms; then -ETIMEDOUT. Before a wait for something that may take long. */
 void client_wait_hello(struct client *c, int64_t ms);
 
-/* ask and wait for one. */
+/* ask and wait for one. A daemon that has just come and does not know yet (-EAGAIN) is asked again, within ms. */
 void client_call(struct client *c, uint16_t type, const void *data, size_t len, int64_t ms);
 
 /* True if a good answer of exactly size bytes is there; copies it. */

@@ -153,6 +153,8 @@ on_workloads(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	} out;
 	int r = 0;
 
+	if (!w->up)	/* the launcher has not told all it holds: a list would look complete */
+		return ipc_answer(chan, &msg->hdr, -EAGAIN, NULL, 0);
 	for (const struct workload *wl = w->all.first; wl != NULL && r == 0; wl = wl->next) {
 		workload_info(wl, &out.info);
 		out.info.flags |= wl->full ? WORK_F_WAITS : 0;
