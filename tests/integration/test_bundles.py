@@ -95,7 +95,8 @@ def test_a_hub_that_stalls_holds_up_nothing_else(device, hub, server):
     other = hub.finish(hub.start("head -c 300000 /dev/zero | tr '\\0' x; exit 4", 20), 20)
     assert (other.exit_code, len(other.text)) == (4, 300000)
     hub.delivered(other, 20)
-    assert len(session.beats) > beats and hub.session() is session and len(run.bundle) == 262144 and run.terminal is None
+    hub.wait("a beat after that", lambda: len(session.beats) > beats, 30)
+    assert hub.session() is session and len(run.bundle) == 262144 and run.terminal is None
     stalled[0] = False
     hub.do(session.widen_bundle, next(iter(session.bundles)))
     complete(hub.finish(run, 40))
