@@ -95,7 +95,6 @@ hold_release(struct session *s)
 	/* One that ends the session is the last; they go with it. */
 	while (s->hold.first != NULL && s->state == SESSION_UP) {
 		struct held_frame *e = take_out(&s->hold, &s->hold.first);
-
 		const struct stream_frame window = { .type = STREAM_WINDOW_TO, .channel = (uint32_t)e->channel, .offset = e->window };
 
 		frames_dispatch(s, &e->f);

@@ -137,6 +137,17 @@ say_answer(const struct cli *cli, int code)
 	return cli_fail(code, "%s", strerror(-cli->status));
 }
 
+/* The one that waited for the hub's answer, if any. */
+static void
+early_signal(struct follow *f)
+{
+	int signo = f->early;
+
+	f->early = 0;
+	if (signo != 0)
+		on_signal(signo, f);
+}
+
 int
 follow_ask(struct follow *f, int *ret_code)
 {
@@ -157,8 +168,10 @@ follow_ask(struct follow *f, int *ret_code)
 		r = cli_call(f->cli, ADMIN_REQ_RUN, f->spec, f->spec_len, NULL, 0);
 	}
 	f->asking = false;
-	if (r < 0)
+	if (r < 0) {
+		early_signal(f);	/* nobody answers: it ends us, as if it had come now */
 		return r;
+	}
 	if (f->cli->status != 0)
 		*ret_code = say_answer(f->cli, RUN_EXIT_NOT_STARTED);
 	else
@@ -172,7 +185,7 @@ attach(struct follow *f, int *ret_code)
 {
 	struct admin_follow req = { .from = f->offset, .flags = f->wait ? ADMIN_FOLLOW_WAIT : 0 };
 	struct admin_run now;
-	int r = cli_open(f->cli), early;
+	int r = cli_open(f->cli);
 
 	if (r == 0 && f->spec != NULL && !f->asked)
 		r = follow_ask(f, ret_code);
@@ -193,10 +206,7 @@ attach(struct follow *f, int *ret_code)
 	if (cli_answer(f->cli, &now, sizeof(now)) && ipc_str_ok(now.handle, sizeof(now.handle)))
 		memcpy(f->handle, now.handle, sizeof(f->handle));
 	f->asked = true;
-	early = f->early;
-	f->early = 0;
-	if (early != 0)
-		on_signal(early, f);
+	early_signal(f);
 	while (r >= 0 && f->cli->up && !f->ended)
 		r = loop_turn(f->cli->loop, -1);
 	return f->ended ? 0 : r < 0 ? r : f->cli->connect_err;
