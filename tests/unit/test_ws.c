@@ -243,7 +243,7 @@ bulk(void **state)
 	static const size_t steps[] = { 1, 3, 1000, 4096, 99999, 1 << 20 };
 	uint8_t *data = malloc(1 << 20);
 	size_t len = 0;
-	uint64_t sum = 0, none;
+	uint64_t sum = 0, none = 0;
 
 	assert_non_null(data);
 	for (size_t i = 0; i < COUNT(lens); i++) {
@@ -274,7 +274,7 @@ bulk_broken(void **state)
 		{ "good", 0x82, 0, false, false, 0 },
 	};
 	static uint8_t data[4096];
-	uint64_t sum;
+	uint64_t sum = 0;
 
 	for (size_t i = 0; i < COUNT(t); i++)
 		for (size_t step = 1; step < sizeof(data); step += 997) {
@@ -296,7 +296,7 @@ stop_in_bulk(void **state)
 {
 	static const struct ws_cb cb = { .read = read_some, .text = text, .binary = binary };
 	static uint8_t data[8192];
-	uint64_t sum;
+	uint64_t sum = 0;
 
 	memset(&in, 0, sizeof(in));
 	in.data = data;
