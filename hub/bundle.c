@@ -22,6 +22,7 @@
 
 #define NAME_SIZE	80
 #define IDENTITY_SIZE	96
+#define READ_TURN	(1u << 20)	/* bytes digested again before others have their turn */
 
 struct bundle {
 	struct mux_chan chan;
@@ -31,6 +32,8 @@ struct bundle {
 	char handle[HANDLE_SIZE];
 	char sha256[FILE_SHA_HEX];
 	uint64_t size, have;
+	uint64_t begun, read;	/* what an earlier session left of it, and how much of that is in the digest */
+	bool all;		/* the device's END has come, and waits for that */
 	EVP_MD_CTX *md;
 	int fd;			/* -1: nothing more of it is wanted */
 };
@@ -84,11 +87,25 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 		refuse(b, "more bytes than were announced");
 		return 0;
 	}
+	if (b->read < b->begun)
+		return 0;	/* read_begun() asks for it */
 	r = fd_write_all(b->fd, data, len);
 	if (r < 0)
 		return r;
 	b->have += len;
 	return EVP_DigestUpdate(b->md, data, len) == 1 ? (ssize_t)len : -ENOMEM;
+}
+
+/* For the frame result, which names it. */
+static void
+note(struct bundle *b)
+{
+	struct run *run = run_get(b->hub, b->handle);
+
+	if (run == NULL)
+		return;
+	backsum_whole(&run->back, b->size, b->sha256);
+	run_put(run);
 }
 
 static const char *
@@ -107,13 +124,15 @@ keep(struct bundle *b)
 		return "what came has another SHA-256 than was announced";
 	name_of(from, "p", b->handle);
 	name_of(to, "b", b->handle);
-	return renameat(b->hub->logfd, from, b->hub->logfd, to) < 0 ? strerror(errno) : NULL;
+	if (renameat(b->hub->logfd, from, b->hub->logfd, to) < 0)
+		return strerror(errno);
+	note(b);
+	return NULL;
 }
 
 static void
-ended(struct mux_chan *c, const uint8_t *xxh3)
+finish(struct bundle *b)
 {
-	struct bundle *b = c->ctx;
 	const char *why = b->fd >= 0 ? keep(b) : NULL;
 
 	if (why != NULL) {
@@ -122,7 +141,17 @@ ended(struct mux_chan *c, const uint8_t *xxh3)
 	}
 	if (b->fd >= 0)
 		bundle_forget(b->hub, b->handle);
-	mux_end(c, NULL);
+	mux_end(&b->chan, NULL);
+}
+
+static void
+ended(struct mux_chan *c, const uint8_t *xxh3)
+{
+	struct bundle *b = c->ctx;
+
+	b->all = true;
+	if (b->read == b->begun)
+		finish(b);
 }
 
 /* What has come stays, for the next session of the device. */
@@ -151,21 +180,82 @@ is_begun(const struct bundle *b, const char identity[IDENTITY_SIZE])
 	return fd_read_file(b->hub->logfd, name, IDENTITY_SIZE, &text, &len) == 0 && len == strlen(identity) && memcmp(text, identity, len) == 0;
 }
 
-/* What an earlier session has left, into the digest. */
-static int
-read_begun(struct bundle *b)
+/* ---- what an earlier session has left, into the digest ---- */
+
+/* The one that has waited longest. */
+static struct bundle *
+next_to_read(struct hub *hub)
+{
+	struct bundle *last = NULL;
+
+	for (struct bundle *b = hub->bundles; b != NULL; b = b->next)
+		if (b->read < b->begun)
+			last = b;
+	return last;
+}
+
+/* NULL, or what is wrong. */
+static const char *
+read_some(struct bundle *b)
 {
 	static uint8_t buf[64 << 10];
-	ssize_t n;
+	uint64_t stop = b->begun - b->read < READ_TURN ? b->begun : b->read + READ_TURN;
 
-	while ((n = read(b->fd, buf, sizeof(buf))) > 0) {
-		if ((uint64_t)n > b->size - b->have)
-			return -EFBIG;
+	while (b->read < stop) {
+		size_t len = stop - b->read < sizeof(buf) ? (size_t)(stop - b->read) : sizeof(buf);
+		ssize_t n = pread(b->fd, buf, len, (off_t)b->read);
+
+		if (n <= 0)
+			return n < 0 ? strerror(errno) : "what had come of it is not there any more";
 		if (EVP_DigestUpdate(b->md, buf, (size_t)n) != 1)
-			return -ENOMEM;
-		b->have += (uint64_t)n;
+			return "out of memory";
+		b->read += (uint64_t)n;
 	}
-	return n < 0 ? -errno : 0;
+	return NULL;
+}
+
+static void
+read_begun(struct loop_timer *timer)
+{
+	struct hub *hub = timer->ctx;
+	struct bundle *b = next_to_read(hub);
+	const char *why;
+
+	if (b == NULL)
+		return;
+	loop_timer_set(hub->loop, timer, monotime_now());
+	why = read_some(b);
+	if (why != NULL)
+		refuse(b, why);
+	else if (b->read == b->begun && b->all)
+		finish(b);
+	else if (b->read == b->begun)
+		mux_resume(&b->chan);
+}
+
+void
+bundles_init(struct hub *hub)
+{
+	loop_timer_init(&hub->read_begun, read_begun, hub);
+}
+
+/* ---- the beginning ---- */
+
+/* How much of it is there: more than all of it is none of it. -errno. */
+static int
+look_at(struct bundle *b)
+{
+	struct stat st;
+
+	if (fstat(b->fd, &st) < 0)
+		return -errno;
+	if ((uint64_t)st.st_size > b->size)
+		return ftruncate(b->fd, 0) < 0 ? -errno : 0;
+	b->begun = b->have = (uint64_t)st.st_size;
+	b->s->read_again += b->begun;
+	if (b->begun > 0)
+		loop_timer_set(b->hub->loop, &b->hub->read_begun, monotime_now());
+	return 0;
 }
 
 static int
@@ -176,7 +266,7 @@ open_file(struct bundle *b)
 	int r = 0;
 
 	snprintf(identity, sizeof(identity), "%llu %s\n", (unsigned long long)b->size, b->sha256);
-	/* Reading it keeps the hub from everything else: so often and no oftener, however often the device asks. */
+	/* It costs the hub's time: so often and no oftener, however often the device asks. */
 	begun = is_begun(b, identity) && b->s->read_again < BUNDLE_READ_AGAIN;
 	if (!begun) {
 		bundle_forget(b->hub, b->handle);
@@ -186,10 +276,8 @@ open_file(struct bundle *b)
 	if (r < 0)
 		return r;
 	name_of(name, "p", b->handle);
-	b->fd = openat(b->hub->logfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (begun ? 0 : O_TRUNC), 0600);
-	r = b->fd < 0 ? -errno : read_begun(b);
-	b->s->read_again += b->have;
-	return r;
+	b->fd = openat(b->hub->logfd, name, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (begun ? 0 : O_TRUNC), 0600);
+	return b->fd < 0 ? -errno : look_at(b);
 }
 
 /*

@@ -48,6 +48,7 @@ struct hub {
 	struct hub_file *files;		/* file.c */
 	unsigned nfiles;
 	struct bundle *bundles;		/* bundle.c */
+	struct loop_timer read_begun;	/* of them */
 	struct ship *ships;		/* ship.c */
 	struct loop *loop;
 	struct store *store;

@@ -1,13 +1,12 @@
 /*
  * Who calls: session_frames.c with what a device says, which may be anything: chunks follow each other exactly, offset 0 begins anew,
  * nothing is taken of a run that has ended or belongs to another device. A result that names a bundle counts only when its length and
- * SHA-256 are those of the file.
+ * SHA-256 are those of what came (backsum.h).
  */
 #include "hub/result.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,21 +59,35 @@ open_run(struct session *s, const struct frame *f)
 }
 
 static const char *
-append(struct hub *hub, const char *handle, int64_t offset, const uint8_t *data, size_t len)
+append(struct run *run, int64_t offset, const uint8_t *data, size_t len)
 {
 	_cleanup_close_ int fd = -1;
 	char name[NAME_SIZE];
 	struct stat st;
 	int r;
 
-	name_of(name, "b", handle);
-	fd = openat(hub->logfd, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | (offset == 0 ? O_TRUNC : 0), 0600);
+	if (offset == 0 && backsum_begin(&run->back) < 0)
+		return "out of memory";
+	if (run->back.md == NULL || run->back.size != (uint64_t)offset)
+		return "a gap or an overlap";
+	name_of(name, "b", run->info.handle);
+	fd = openat(run->hub->logfd, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | (offset == 0 ? O_TRUNC : 0), 0600);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return "it cannot be stored";
 	if (st.st_size != offset)
 		return "a gap or an overlap";
 	r = fd_write_all(fd, data, len);
+	if (r == 0)
+		r = backsum_add(&run->back, data, len);
 	return r < 0 ? strerror(-r) : NULL;
+}
+
+/* What came is no good. */
+static void
+drop_bundle(struct run *run)
+{
+	backsum_drop(&run->back);
+	result_drop(run->hub, run->info.handle);
 }
 
 void
@@ -94,10 +107,10 @@ result_chunk(struct session *s, const struct frame *f)
 	    (uint64_t)offset + len > JOB_BUNDLE_MAX)
 		why = "malformed chunk";
 	else
-		why = append(s->hub, f->handle, offset, data, len);
+		why = append(run, offset, data, len);
 	if (why != NULL) {
 		log_warn("run %s: bundle: %s", f->handle, why);
-		result_drop(s->hub, f->handle);
+		drop_bundle(run);
 		session_error(s, f->id, f->handle, "write_back_failed", why);
 	}
 	run_put(run);
@@ -105,30 +118,11 @@ result_chunk(struct session *s, const struct frame *f)
 
 /* NULL, or what is wrong with the bundle a result speaks of. */
 static const char *
-check_bundle(struct hub *hub, const char *handle, int64_t bytes, const char *sha256)
+check_bundle(struct run *run, int64_t bytes, const char *sha256)
 {
-	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	unsigned char digest[EVP_MAX_MD_SIZE];
-	static uint8_t buf[64 << 10];
-	char name[NAME_SIZE], hex[2 * EVP_MAX_MD_SIZE + 1] = "";
-	_cleanup_close_ int fd = -1;
-	unsigned n = 0;
-	int64_t total = 0;
-	ssize_t got = 0;
-
-	name_of(name, "b", handle);
-	fd = openat(hub->logfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (ctx != NULL && fd >= 0 && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1)
-		for (; (got = read(fd, buf, sizeof(buf))) > 0; total += got)
-			EVP_DigestUpdate(ctx, buf, (size_t)got);
-	if (ctx != NULL && fd >= 0)
-		EVP_DigestFinal_ex(ctx, digest, &n);
-	EVP_MD_CTX_free(ctx);
-	for (unsigned i = 0; i < n; i++)
-		snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
-	if (total != bytes || got < 0)
+	if (run->back.size != (uint64_t)bytes)
 		return "the bundle is not as long as the result says";
-	return sha256 == NULL || strcmp(sha256, hex) != 0 ? "the bundle is not the one the result speaks of" : NULL;
+	return backsum_is(&run->back, (uint64_t)bytes, sha256) ? NULL : "the bundle is not the one the result speaks of";
 }
 
 static void
@@ -199,10 +193,10 @@ result_take(struct session *s, const struct frame *f)
 	if (res == NULL || res->type != JSON_OBJECT)
 		why = "malformed result";
 	else if (mode != NULL && strcmp(mode, "bundle") == 0 && !skipped && json_get_str(res, "error") == NULL)
-		why = check_bundle(s->hub, f->handle, bytes, json_get_str(res, "bundle_sha256"));
+		why = check_bundle(run, bytes, json_get_str(res, "bundle_sha256"));
 	if (why != NULL) {
 		log_warn("run %s: write-back: %s", f->handle, why);
-		result_drop(s->hub, f->handle);
+		drop_bundle(run);
 		session_error(s, f->id, f->handle, "write_back_failed", why);
 	}
 	bundle_forget(s->hub, f->handle);

@@ -50,6 +50,7 @@ run_free(struct run *run)
 			s->last = NULL;
 	loop_timer_del(run->hub->loop, &run->timeout);
 	logfile_close(&run->log);
+	backsum_drop(&run->back);
 	free(run);
 }
 

@@ -5,6 +5,7 @@
 #ifndef EDGEWARD_HUB_RUN_H
 #define EDGEWARD_HUB_RUN_H
 
+#include "hub/backsum.h"
 #include "hub/frames.h"
 #include "hub/hub.h"
 #include "hub/session.h"
@@ -24,6 +25,7 @@ struct run {
 	struct sync_item sync;		/* of log.fd; mark = log.next */
 	struct sync_item digest;	/* in hub->digests */
 	uint8_t digest_got[16];
+	struct backsum back;		/* of the bundle that lies there */
 	uint64_t epoch;			/* session it is bound to, 0 = none */
 	uint32_t channel;		/* edgeward.1, in that session; 0 = none */
 	bool edgeward;			/* of the session it is bound to */

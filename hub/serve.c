@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/notify.h"
 #include "common/parse.h"
+#include "hub/bundle.h"
 #include "hub/client.h"
 #include "hub/listen.h"
 #include "hub/prune.h"
@@ -336,6 +337,7 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 		fatal("cannot take signals");
 	loop_timer_init(&stop_timer, stop_now, NULL);
 	run_scrub_init(&self);
+	bundles_init(&self);
 	if (notify_init(&notify, self.loop) < 0)
 		fatal("the service manager's socket cannot be used");
 	open_datadir(&o);

@@ -3,6 +3,7 @@
 Where it could go wrong: connectd/bundlesend.c (digest, resume, a hub that knows none), connectd/branch.c (what is taken of a hub),
 hub/bundle.c and hub/ship.c for the other end; the order of bundle, result and status; the priority and the window.
 """
+import base64
 import glob
 import hashlib
 import os
@@ -382,14 +383,126 @@ def test_one_transfer_of_a_bundle_at_a_time(edgehub):
     a.expect("stream_opened")
 
 
+def leave_part(edgehub, handle, have, size, sha256):
+    """As an earlier session has left it: zeroes."""
+    with open(os.path.join(edgehub.data, "logs", "i." + handle), "w", encoding="ascii") as f:
+        f.write(f"{size} {sha256}\n")
+    with open(os.path.join(edgehub.data, "logs", "p." + handle), "wb") as f:
+        f.truncate(have)
+
+
+def zeroes(size):
+    sha = hashlib.sha256()
+    for _ in range(size >> 20):
+        sha.update(bytes(1 << 20))
+    return sha
+
+
+def test_what_was_there_is_digested_beside_all_else(edgehub):
+    """128 MiB of it, a piece at a time: the beats of other devices are answered meanwhile, and what its device sends waits in the window."""
+    a, b, size = FakeAgent.enroll(edgehub), FakeAgent.enroll(edgehub, name="other"), 128 << 20
+    runs, tail = [started(edgehub, a, 2), started(edgehub, a, 4)], os.urandom(200000)
+    for h, more, channel in ((runs[0], b"", 100), (runs[1], tail, 102)):
+        sha = zeroes(size - len(more) & ~0xfffff)
+        have = size - len(more) & ~0xfffff
+        sha.update(more)
+        leave_part(edgehub, h, have, have + len(more), sha.hexdigest())
+        ask_bundle(a, channel, h, size=have + len(more), sha256=sha.hexdigest())
+        if more:
+            a.data(channel, have, more)
+        a.end(channel, have + len(more))
+        beats, kept = 0, os.path.join(edgehub.data, "logs", "b." + h)
+        while not os.path.exists(kept) and beats < 5000:
+            beats += 1
+            b.beat_wait(channel * 10000 + beats)
+        assert a.expect("stream_opened")["payload"]["offset"] == have
+        assert os.path.getsize(kept) == have + len(more) and 10 <= beats < 5000, beats
+        a = a.again(resume=[a.offer(r, 0, 2 + 2 * i) for i, r in enumerate(runs)])
+    with open(kept, "rb") as f:
+        f.seek(have)
+        assert f.read() == tail
+
+
+@pytest.mark.parametrize("size", [3 << 20, 100 << 20, (128 << 20) + 1])
+def test_a_part_that_is_not_the_one_it_says_is_refused(edgehub, size):
+    """Bytes of another digest, and more bytes than there are of it: then it begins anew."""
+    a = FakeAgent.enroll(edgehub)
+    h, sha = started(edgehub, a), hashlib.sha256(b"x").hexdigest()
+    leave_part(edgehub, h, size, 100 << 20, sha)
+    ask_bundle(a, 100, h, size=100 << 20, sha256=sha)
+    opened = a.expect("stream_opened")["payload"]["offset"]
+    if size > 100 << 20:
+        assert opened == 0
+        return
+    assert opened == size
+    a.end(100, size)
+    a.until(lambda: 100 in a.resets, 30)
+    assert a.resets[100] == 3 and not os.path.exists(os.path.join(edgehub.data, "logs", "p." + h))
+
+
+def processor(edgehub):
+    with open(f"/proc/{edgehub.proc.pid}/stat", encoding="ascii") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_bundle_is_not_read_again_for_its_result(edgehub):
+    """However often a device says its result: its digest was made as it came."""
+    a, size = FakeAgent.enroll(edgehub), 128 << 20
+    h, sha = started(edgehub, a), zeroes(size).hexdigest()
+    leave_part(edgehub, h, size, size, sha)
+    before = processor(edgehub)
+    ask_bundle(a, 100, h, size=size, sha256=sha)
+    a.end(100, size)
+    wait_for(lambda: os.path.exists(os.path.join(edgehub.data, "logs", "b." + h)), 30, "it is kept")
+    once, before = processor(edgehub) - before, processor(edgehub)
+    for _ in range(10):
+        a.send("result", {"result": {"mode": "bundle", "branch": "cloop/x", "bundle_bytes": size, "bundle_sha256": sha}}, h)
+    a.beat_wait(1, [h])
+    assert processor(edgehub) - before < once and a.errors == []
+    assert "error" not in edgehub.json("result", h) and edgehub.json("result", h)["bundle_sha256"] == sha
+    for bad in ({"bundle_bytes": size - 1, "bundle_sha256": sha}, {"bundle_bytes": size, "bundle_sha256": "00" * 32}, {"bundle_bytes": size}):
+        a.send("result", {"result": {"mode": "bundle", "branch": "cloop/x", **bad}}, h)
+        assert a.expect("error")["payload"]["code"] == "write_back_failed"
+    assert "error" in edgehub.json("result", h)
+
+
+def test_a_bundle_in_chunks_is_what_has_come(edgehub):
+    """Of a device that speaks plain cloop: one behind the other, anew from the first byte, and nothing that was not sent."""
+    a, data = FakeAgent.enroll(edgehub, edgeward=False), os.urandom(3000)
+    edgehub.popen("run", "dev", "--", "true")
+    h = a.take_start()["handle_id"]
+
+    def chunk(offset, piece):
+        a.send("result_chunk", {"offset": offset, "data": base64.b64encode(piece).decode()}, h)
+
+    def result(size=len(data), sha256=hashlib.sha256(data).hexdigest()):
+        a.send("result", {"result": {"mode": "bundle", "branch": "cloop/x", "bundle_bytes": size, "bundle_sha256": sha256}}, h)
+        a.beat_wait(1, [h])
+        return edgehub.json("result", h).get("error")
+
+    chunk(0, data[:1000])
+    chunk(0, data[:2000])
+    assert "as long as" in result()
+    chunk(0, data[:2000])
+    chunk(2000, data[2000:])
+    assert result() is None and result() is None
+    out = os.path.join(edgehub.dir, "out")
+    edgehub.cli("result", h, "-o", out)
+    with open(out, "rb") as f:
+        assert f.read() == data
+    chunk(2000, data[2000:])
+    assert "as long as" in result()
+    for at in (0, 1000, 2000):
+        chunk(at, data[at:at + 1000])
+    assert "not the one" in result(sha256="00" * 32) and result(sha256="") is not None
+
+
 def test_a_bundle_is_not_read_again_without_end(edgehub):
-    """What an earlier session left is digested anew when the transfer goes on, which keeps the hub from all else: so much of it in a session."""
+    """What an earlier session left is digested anew when the transfer goes on, which costs the hub's time: so much of it in a session."""
     a, size, sha = FakeAgent.enroll(edgehub), 128 << 20, "00" * 32
     h = started(edgehub, a)
-    with open(os.path.join(edgehub.data, "logs", "i." + h), "w", encoding="ascii") as f:
-        f.write(f"{size} {sha}\n")
-    with open(os.path.join(edgehub.data, "logs", "p." + h), "wb") as f:
-        f.truncate(size)
+    leave_part(edgehub, h, size, size, sha)
     offsets = []
     for channel in range(4, 12, 2):
         ask_bundle(a, channel, h, size=size, sha256=sha)
