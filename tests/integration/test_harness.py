@@ -124,6 +124,19 @@ def test_missing_heartbeat_entry_is_seen(hub, ca):
     hub.wait("noticed", lambda: run.missing == [(0, 1)], 5)
 
 
+def test_a_beat_from_before_the_end_delivers_nothing(hub, ca):
+    a = stub(hub, ca)
+    a.hello()
+    a.beat(1)
+    hub.wait("the beat", lambda: hub.session().beats, 5)
+    run = hub.send_start(["x"])
+    a.run_one()
+    with pytest.raises(AssertionError, match="forgotten"):
+        hub.delivered(run, 0.3)
+    a.beat(2)
+    hub.delivered(run)
+
+
 def test_parser_agrees_with_wsproto():
     """Every split of a stream with all forms of a frame gives the same messages as wsproto's parser."""
     payloads = [b"", b"a", b"x" * 125, b"y" * 126, b"z" * 65535, b"w" * 65536]

@@ -293,10 +293,15 @@ class FakeHub:
         return run
 
     def delivered(self, run, timeout=10):
-        """Waits until the agent has stopped listing it: its terminal status counts as delivered there."""
+        """Waits until the agent has stopped listing it, in a beat behind the terminal status: that counts as delivered there."""
+        def forgotten():
+            s = self.current
+            if s is None or not s.live or not s.beats:
+                return False
+            when, _, handles = s.beats[-1]
+            return when > run.ended_at and run.handle not in handles
         self.finish(run, max(timeout, 20))
-        self.wait(f"{run.handle} forgotten", lambda: (s := self.current) and s.live and s.beats and
-                  run.handle not in s.beats[-1][2], timeout)
+        self.wait(f"{run.handle} forgotten", forgotten, timeout)
         return run
 
     def forget_received(self):

@@ -3,6 +3,7 @@
 Every method that takes something from the agent returns a list of sentences about what was wrong with it.
 """
 import hashlib
+import time
 
 from lib.schema import TERMINAL
 from lib.xxh3 import xxh3_128
@@ -90,6 +91,7 @@ class Run:
         self.answers = []       # every frame that answered a start
         self.terminal = None    # payload of the first terminal status
         self.terminals = []     # (session number, payload)
+        self.ended_at = None    # monotonic time of the last of them
         self.short_offer = None # offered with fewer bytes than the hub had: only after the agent lost its memory
         self.missing = []       # heartbeats (session, seq) that did not list it while it was alive
         self.chunk_max = 0
@@ -140,6 +142,7 @@ class Run:
             if any(n == session.number for n, _ in self.terminals):
                 wrong.append("terminal status twice in one session")
         self.terminals.append((session.number, payload))
+        self.ended_at = time.monotonic()
         return wrong
 
     def _edgeward_end(self, session, payload):
