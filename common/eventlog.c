@@ -80,19 +80,68 @@ clean(char *s, bool word)
 
 /* ---- the files ---- */
 
-static int
-each(const struct eventlog *log, const char *name, uint64_t from, size_t *max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
+/* What is in both. While a file cannot go after its lines were put into the other one, they stand in both: then they count once. */
+struct files {
+	uint8_t *older, *newer;
+	size_t nolder, nnewer;
+	size_t skip;		/* of newer: what stands in older, or gave way there */
+};
+
+/* Behind the line of newer that is the last of older: that one always stays. */
+static size_t
+find_skip(const struct files *f)
 {
-	_cleanup_free_ uint8_t *data = NULL;
-	const char *p, *end, *nl;
+	const uint8_t *last, *at, *p = f->newer, *end = f->newer + f->nnewer;
 	struct ctl_event e;
 	size_t len;
+
+	if (f->nolder == 0 || f->older[f->nolder - 1] != '\n')
+		return 0;
+	last = memrchr(f->older, '\n', f->nolder - 1);
+	last = last != NULL ? last + 1 : f->older;
+	len = (size_t)(f->older + f->nolder - last);
+	if (eventlog_parse((const char *)last, len - 1, &e) < 0)
+		return 0;
+	while (p < end && (at = memmem(p, (size_t)(end - p), last, len)) != NULL) {
+		if (at == f->newer || at[-1] == '\n')
+			return (size_t)(at + len - f->newer);
+		p = at + 1;
+	}
+	return 0;
+}
+
+/* What cannot be read is empty; -EIO when that is the newer one. */
+static int
+read_files(const struct eventlog *log, struct files *f)
+{
+	int r;
+
+	*f = (struct files){ .older = NULL };
+	if (fd_read_file(log->dirfd, EVENTLOG_OLD, EVENTLOG_MAX + EVENTLOG_LINE, &f->older, &f->nolder) < 0)
+		f->nolder = 0;
+	r = fd_read_file(log->dirfd, EVENTLOG_FILE, EVENTLOG_MAX + EVENTLOG_LINE, &f->newer, &f->nnewer);
+	if (r < 0)
+		f->nnewer = 0;
+	else
+		f->skip = find_skip(f);
+	return r < 0 ? -EIO : 0;
+}
+
+static void
+free_files(struct files *f)
+{
+	free(f->older);
+	free(f->newer);
+}
+
+static int
+each(const uint8_t *data, size_t len, uint64_t from, size_t *max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
+{
+	const char *p = (const char *)data, *end = p + len, *nl;
+	struct ctl_event e;
 	int r = 0;
 
-	if (fd_read_file(log->dirfd, name, EVENTLOG_MAX + EVENTLOG_LINE, &data, &len) < 0)
-		return 0;
-	p = (const char *)data;
-	for (end = p + len; r == 0 && *max > 0 && (nl = memchr(p, '\n', (size_t)(end - p))) != NULL; p = nl + 1) {
+	for (; r == 0 && *max > 0 && p < end && (nl = memchr(p, '\n', (size_t)(end - p))) != NULL; p = nl + 1) {
 		if (eventlog_parse(p, (size_t)(nl - p), &e) < 0 || e.seq < from)
 			continue;
 		(*max)--;
@@ -101,20 +150,27 @@ each(const struct eventlog *log, const char *name, uint64_t from, size_t *max, i
 	return r;
 }
 
-struct last {
-	struct eventlog *log;
-	struct ctl_event event;
-};
-
 static int
-take_last(const struct ctl_event *e, void *ctx)
+take_number(const struct ctl_event *e, void *ctx)
 {
-	struct last *l = ctx;
+	struct eventlog *log = ctx;
 
-	if (e->seq >= l->log->next)
-		l->log->next = e->seq + 1;
-	l->event = *e;
+	if (e->seq >= log->next)
+		log->next = e->seq + 1;
 	return 0;
+}
+
+/* All of it stands in the other file. Where it cannot go it can be emptied; else it stays full, and what comes is not kept. */
+static void
+drop_file(const struct eventlog *log)
+{
+	int fd;
+
+	if (unlinkat(log->dirfd, EVENTLOG_FILE, 0) == 0)
+		return;
+	fd = openat(log->dirfd, EVENTLOG_FILE, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
 }
 
 static void
@@ -135,17 +191,19 @@ open_file(struct eventlog *log)
 void
 eventlog_open(struct eventlog *log, int dirfd)
 {
-	struct last older = { .log = log }, newer = { .log = log };
 	size_t all = SIZE_MAX;
+	struct files f;
 
 	*log = (struct eventlog){ .dirfd = dirfd, .fd = -1, .next = 1 };
 	if (dirfd < 0)
 		return;
-	each(log, EVENTLOG_OLD, 0, &all, take_last, &older);
-	each(log, EVENTLOG_FILE, 0, &all, take_last, &newer);
-	/* turn_over() was cut short by the end of the process: what shall stay of this file is in the other one. */
-	if (newer.event.seq != 0 && memcmp(&newer.event, &older.event, sizeof(newer.event)) == 0)
-		(void)unlinkat(dirfd, EVENTLOG_FILE, 0);
+	read_files(log, &f);
+	each(f.older, f.nolder, 0, &all, take_number, log);
+	each(f.newer, f.nnewer, 0, &all, take_number, log);
+	/* turn_over() was cut short by the end of the process. */
+	if (f.skip > 0 && f.skip == f.nnewer)
+		drop_file(log);
+	free_files(&f);
 	open_file(log);
 }
 
@@ -153,24 +211,23 @@ eventlog_open(struct eventlog *log, int dirfd)
 static int
 merge(struct eventlog *log, char *out, size_t *ret_len)
 {
-	_cleanup_free_ uint8_t *older = NULL, *newer = NULL;
 	_cleanup_free_ char *all = NULL;
-	size_t nolder = 0, nnewer = 0;
+	struct files f;
+	int r = read_files(log, &f);
 
-	if (fd_read_file(log->dirfd, EVENTLOG_OLD, EVENTLOG_MAX + EVENTLOG_LINE, &older, &nolder) < 0)
-		nolder = 0;
-	if (fd_read_file(log->dirfd, EVENTLOG_FILE, EVENTLOG_MAX + EVENTLOG_LINE, &newer, &nnewer) < 0)
-		return -EIO;
-	all = malloc(nolder + nnewer + 1);
-	if (all == NULL)
-		return -ENOMEM;
-	if (nolder > 0)
-		memcpy(all, older, nolder);
-	memcpy(all + nolder, newer, nnewer);
-	return eventkeep(all, nolder + nnewer, out, EVENTLOG_MAX, ret_len);
+	if (r == 0 && (all = malloc(f.nolder + f.nnewer + 1)) == NULL)
+		r = -ENOMEM;
+	if (r == 0) {
+		if (f.nolder > 0)
+			memcpy(all, f.older, f.nolder);
+		memcpy(all + f.nolder, f.newer + f.skip, f.nnewer - f.skip);
+		r = eventkeep(all, f.nolder + f.nnewer - f.skip, out, EVENTLOG_MAX, ret_len);
+	}
+	free_files(&f);
+	return r;
 }
 
-/* The file is full. Between the two names an event stands in both: see eventlog_open(). */
+/* The file is full. Between the two names an event stands in both: see struct files. */
 static void
 turn_over(struct eventlog *log)
 {
@@ -182,7 +239,7 @@ turn_over(struct eventlog *log)
 	if (kept != NULL && merge(log, kept, &len) == 0)
 		fd = openat(log->dirfd, EVENTLOG_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd >= 0 && fd_write_all(fd, kept, len) == 0 && renameat(log->dirfd, EVENTLOG_NEW, log->dirfd, EVENTLOG_OLD) == 0) {
-		(void)unlinkat(log->dirfd, EVENTLOG_FILE, 0);
+		drop_file(log);
 		return;
 	}
 	/* No room for a third file: then the oldest go, whatever they are. */
@@ -203,7 +260,7 @@ append(struct eventlog *log, const char *line, size_t len)
 	}
 	if (log->fd < 0)
 		open_file(log);
-	if (log->fd < 0)
+	if (log->fd < 0 || log->size + len > EVENTLOG_MAX)
 		return;
 	/* A line that was cut, for want of room, would swallow the next one. */
 	n = write(log->fd, line, len);
@@ -311,6 +368,7 @@ eventlog_add(struct eventlog *log, const char *kind, const char *subject, const 
 int
 eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const struct ctl_event *e, void *ctx), void *ctx)
 {
+	struct files f;
 	int r;
 
 	if (log == NULL || log->dirfd < 0)
@@ -318,8 +376,12 @@ eventlog_read(struct eventlog *log, uint64_t from, size_t max, int (*tell)(const
 	settle(log, monotime_now());
 	if (from >= log->next)
 		return 0;
-	r = each(log, EVENTLOG_OLD, from, &max, tell, ctx);
-	return r != 0 ? r : each(log, EVENTLOG_FILE, from, &max, tell, ctx);
+	read_files(log, &f);
+	r = each(f.older, f.nolder, from, &max, tell, ctx);
+	if (r == 0)
+		r = each(f.newer + f.skip, f.nnewer - f.skip, from, &max, tell, ctx);
+	free_files(&f);
+	return r;
 }
 
 void

@@ -1,7 +1,8 @@
 /*
  * What happened, for `edgectl events`: each daemon appends a line for each change worth knowing to a file in its state directory. Two
  * files of at most 32 KiB: when the first is full, what of both fits into one becomes the second, an equal share for each kind
- * (common/eventkeep.h): what is told most pushes out only itself. Nothing is synced: after a power cut the last lines may
+ * (common/eventkeep.h): what is told most pushes out only itself. A first file that cannot be removed then is emptied, and what
+ * still stands in both is told once. Nothing is synced: after a power cut the last lines may
  * be missing, and a line that was cut is passed over. A log that was never opened, or none at all (NULL), keeps nothing and is empty. Where nothing can be written the numbers go on, so that a gap is seen.
  */
 #ifndef EDGEWARD_EVENTLOG_H

@@ -4,10 +4,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/eventlog.h"
@@ -235,6 +237,74 @@ turning_over_can_fail(void **state)
 	eventlog_close(&log);
 }
 
+static enum { GOES, STAYS, STAYS_FULL } stubborn;	/* what the file "events" does when it shall go */
+
+int
+unlinkat(int at, const char *name, int flags)
+{
+	if (stubborn != GOES && strcmp(name, EVENTLOG_FILE) == 0) {
+		errno = EBUSY;
+		return -1;
+	}
+	return (int)syscall(SYS_unlinkat, at, name, flags);
+}
+
+int
+openat(int at, const char *name, int flags, ...)
+{
+	mode_t mode = 0;
+	va_list ap;
+
+	if (stubborn == STAYS_FULL && strcmp(name, EVENTLOG_FILE) == 0 && (flags & O_TRUNC) != 0) {
+		errno = EPERM;
+		return -1;
+	}
+	if ((flags & O_CREAT) != 0) {
+		va_start(ap, flags);
+		mode = va_arg(ap, mode_t);
+		va_end(ap);
+	}
+	return (int)syscall(SYS_openat, at, name, flags, mode);
+}
+
+/* Where the full file cannot be removed, and perhaps not even emptied, its events are told once all the same, and after a restart. */
+static void
+a_file_that_cannot_go_is_told_once(void **state)
+{
+	struct eventlog log;
+	struct stat st;
+	struct seen s;
+	uint64_t last;
+
+	for (unsigned how = STAYS; how <= STAYS_FULL; how++) {
+		eventlog_open(&log, dirfd);
+		stubborn = how;
+		for (unsigned i = 0; i < 3000; i++) {
+			eventlog_add(&log, "start", "", "round %u, number %u", how, i);
+			if (i % 10 == 0)
+				(void)read_all(&log, 1, SIZE_MAX);	/* see() looks at the numbers */
+		}
+		last = log.next - 1;
+		s = read_all(&log, 1, SIZE_MAX);
+		assert_true(s.n > 300 && s.last <= last);
+		assert_int_equal(s.last - s.first + 1, s.n);
+		if (how == STAYS)
+			assert_int_equal(s.last, last);
+		eventlog_close(&log);
+		eventlog_open(&log, dirfd);
+		assert_int_equal(read_all(&log, 1, SIZE_MAX).n, s.n);
+		assert_int_equal(fstatat(dirfd, EVENTLOG_FILE, &st, 0), 0);
+		assert_true(st.st_size <= EVENTLOG_MAX);
+		stubborn = GOES;
+		eventlog_close(&log);
+	}
+	eventlog_open(&log, dirfd);
+	eventlog_add(&log, "start", "", "it goes again");
+	s = read_all(&log, 1, SIZE_MAX);
+	assert_string_equal(s.e.text, "it goes again");
+	eventlog_close(&log);
+}
+
 static void
 a_cut_line_costs_itself(void **state)
 {
@@ -358,7 +428,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = { TEST(goes_on_over_restarts), TEST(is_bounded), TEST(repetitions_are_counted), TEST(a_flood_pushes_out_itself),
-		TEST(turning_over_can_fail), TEST(a_cut_line_costs_itself), TEST(a_spoiled_number_hides_nothing),
+		TEST(turning_over_can_fail), TEST(a_file_that_cannot_go_is_told_once), TEST(a_cut_line_costs_itself), TEST(a_spoiled_number_hides_nothing),
 		TEST(hostile_text_stays_one_line), TEST(lines), TEST(nothing_open_is_no_error) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
