@@ -218,9 +218,11 @@ def test_leaving_ends_what_was_started(dev, ehub, terminal):
     h = start(ehub)
     attach(ehub, h, "true")
     t = terminal("attach", h, "--", "sh")
-    t.send("setsid nohup sleep 4321 >/dev/null 2>&1 & (trap '' HUP TERM; sleep 4322) & (setsid sh -c 'sleep 4323 & sleep 4324' &) ; echo o''k\r")
+    mark = proc.mark()
+    t.send(f"setsid nohup sleep 1{mark} >/dev/null 2>&1 & (trap '' HUP TERM; sleep 2{mark}) & (setsid sh -c 'sleep 3{mark} & sleep 4{mark}' &) ; "
+           "echo o''k\r")
     t.expect("ok")
-    mine = lambda: [p for p in proc.pids() if any(a.startswith("432") for a in (proc.alive(p) and proc.cmdline(p) or []))]     # noqa: E731
+    mine = lambda: proc.marked(mark)     # noqa: E731
     wait_for(lambda: len(mine()) >= 4, 10, "the jobs run")
     t.send("\r~.")
     assert t.wait() == 255
@@ -345,14 +347,15 @@ def test_workerd_killed_ends_it_and_nothing_stays(dev, ehub, terminal):
     h = start(ehub)
     attach(ehub, h, "true")
     t = terminal("attach", h, "--", "sh")
-    t.send("sleep 4325 & echo he''re\r")
+    mark = proc.mark()
+    t.send(f"sleep 5{mark} & echo he''re\r")
     t.expect("here")
     old = dev.pid("workerd")
     dev.kill9("workerd")
     dev.restarted("workerd", old)
     assert t.wait(30) == 255
     wait_for(lambda: not session_processes(dev), 10, "no holder is left")
-    wait_for(lambda: not [p for p in proc.pids() if proc.alive(p) and "4325" in proc.cmdline(p)], 10, "the job is gone")
+    wait_for(lambda: not proc.marked(mark), 10, "the job is gone")
     assert attach(ehub, h, "echo", "again").stdout == b"again\n"
 
 

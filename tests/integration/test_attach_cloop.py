@@ -252,8 +252,10 @@ def test_leased_values_do_not_leave(dev, hub):
 def test_sessions_end_with_the_connection(dev, hub):
     """What cloop says: all sessions die with it. Nothing they have started is left, and the workload goes on."""
     run = hub.start("sleep 600")
-    sessions = [Attach(hub, run, "sh", "-c", "sleep 4326 & exec sleep 4327").opened(), Attach(hub, run, "sleep", "4328", tty=True).opened()]
-    mine = lambda: [p for p in proc.pids() if any(a.startswith("432") for a in (proc.alive(p) and proc.cmdline(p) or []))]     # noqa: E731
+    mark = proc.mark()
+    sessions = [Attach(hub, run, "sh", "-c", f"sleep 1{mark} & exec sleep 2{mark}").opened(),
+                Attach(hub, run, "sleep", f"3{mark}", tty=True).opened()]
+    mine = lambda: proc.marked(mark)     # noqa: E731
     wait_for(lambda: len(mine()) == 3, 10, "they run")
     hub.cut()
     wait_for(lambda: not mine(), 15, lambda: f"they are gone: {[proc.cmdline(p) for p in mine()]}")
