@@ -99,7 +99,7 @@ load(struct conf *conf, const char *path, bool own, char err[CONF_ERR_SIZE])
 {
 	_cleanup_free_ char *text = NULL;
 	struct stat st;
-	size_t len;
+	size_t len = 0;
 	int r = keyfile_read(path, &text, &len, &st, err);
 	bool missing = r == -ENOENT && strcmp(path, CONF_FILE) == 0;
 
@@ -111,7 +111,7 @@ load(struct conf *conf, const char *path, bool own, char err[CONF_ERR_SIZE])
 	}
 	r = conf_parse(conf, path, missing ? "" : text, missing ? 0 : len, err);
 	conf->missing = missing;
-	keyfile_mark(&conf->mark, path, missing ? NULL : &st);
+	keyfile_mark(&conf->mark, path, missing ? NULL : &st, text, len);
 	return r;
 }
 

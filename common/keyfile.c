@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/keyvalue.h"
 #include "common/log.h"
@@ -164,8 +165,19 @@ keyfile_read(const char *path, char **ret_text, size_t *ret_len, struct stat *re
 	return r;
 }
 
+/* FNV-1a: it tells edits of one file apart, and who may write that file needs no collision. */
+static uint64_t
+digest(const char *text, size_t len)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
+	return h;
+}
+
 void
-keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st)
+keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st, const char *text, size_t len)
 {
 	*mark = (struct keyfile_mark){ .path = path };
 	if (st == NULL)
@@ -173,13 +185,17 @@ keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st)
 	mark->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 	mark->ino = st->st_ino;
 	mark->size = (uint64_t)st->st_size;
+	mark->digest = digest(text, len);
 }
 
 bool
 keyfile_changed(const struct keyfile_mark *mark)
 {
+	_cleanup_free_ char *text = NULL;
+	char err[KEYFILE_ERR];
 	struct keyfile_mark now;
 	struct stat st;
+	size_t len;
 	bool there;
 
 	if (mark->path == NULL)
@@ -187,6 +203,10 @@ keyfile_changed(const struct keyfile_mark *mark)
 	there = stat(mark->path, &st) == 0;
 	if (!there && errno != ENOENT)
 		return false;
-	keyfile_mark(&now, mark->path, there ? &st : NULL);
-	return now.mtime_ns != mark->mtime_ns || now.ino != mark->ino || now.size != mark->size;
+	keyfile_mark(&now, mark->path, there ? &st : NULL, "", 0);
+	if (now.mtime_ns == mark->mtime_ns && now.ino == mark->ino && now.size == mark->size)
+		return false;
+	if (!there || mark->ino == 0 || keyfile_read(mark->path, &text, &len, &st, err) < 0)
+		return true;
+	return digest(text, len) != mark->digest;
 }

@@ -18,16 +18,19 @@
 #define KEYFILE_ERR	512
 #define KEYFILE_KEYS	64	/* in one table */
 
-/* What a file was like when it was read; size and times 0 = it was not there. */
+/* What a file was like when it was read; all but path 0 = it was not there. */
 struct keyfile_mark {
 	const char *path;		/* the caller's, NULL = nothing was read */
 	int64_t mtime_ns;
-	uint64_t ino, size;
+	uint64_t ino, size, digest;
 };
 
-/* st NULL: it was not there. */
-void keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st);
-/* Whether it is another one now. One that cannot be looked at is not. */
+/* What was read of it, and the file then. st NULL: it was not there. */
+void keyfile_mark(struct keyfile_mark *mark, const char *path, const struct stat *st, const char *text, size_t len);
+/*
+ * Whether something else is in it now: a new time alone is no change. One that cannot be looked at has not changed, one that has
+ * another time and cannot be read has.
+ */
 bool keyfile_changed(const struct keyfile_mark *mark);
 
 /* Items of a list, or one word that stands for itself (any, none). */

@@ -174,7 +174,7 @@ policy_load(struct policy *policy, const char *path, uid_t owner, char err[KEYFI
 {
 	_cleanup_free_ char *text = NULL;
 	struct stat st;
-	size_t len;
+	size_t len = 0;
 	int r = keyfile_read(path, &text, &len, &st, err);
 
 	bool missing = r == -ENOENT;
@@ -184,7 +184,7 @@ policy_load(struct policy *policy, const char *path, uid_t owner, char err[KEYFI
 	if (r == 0 || missing)
 		r = policy_parse(policy, path, missing ? "" : text, missing ? 0 : len, err);
 	if (r == 0)
-		keyfile_mark(&policy->mark, path, missing ? NULL : &st);
+		keyfile_mark(&policy->mark, path, missing ? NULL : &st, text, len);
 	return r;
 }
 

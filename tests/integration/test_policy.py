@@ -218,7 +218,7 @@ def test_reload_changes_the_policy_and_touches_nothing_that_runs(agent, hub):
 
 def test_a_file_that_was_changed_and_not_read_again_is_told(agent):
     """By status, doctor and edgectl policy, for each of the two files and each daemon, until it is in force."""
-    a = agent()
+    a = agent(policy={"work": {"attach": "no"}})
     a.connected()
 
     def told():
@@ -233,6 +233,15 @@ def test_a_file_that_was_changed_and_not_read_again_is_told(agent):
             a.restarted("workerd", old)
             wait_for(lambda: a.ctl("status").json["workerd"]["work_up"], 10, "the work channel is up")
     assert told() == [False, False] and a.ctl("policy").json["changed"] is False
+    for path in (a.conf_file, a.policy_file):
+        os.utime(path)
+        assert told() == [False, False] and a.ctl("policy").rc == 0, "touched, and the same is in it"
+        with open(path, "rb") as f:
+            same = f.read()
+        with open(path + ".new", "wb") as f:
+            f.write(same)
+        os.rename(path + ".new", path)
+        assert told() == [False, False] and a.ctl("policy").rc == 0, "written again, and the same is in it"
     rewrite(a, "[work]\nattach = yes\n")
     assert all(a.policy_file in text and f"systemctl reload edgeward-{role}" in text for text, role in zip(told(), ("connectd", "workerd")))
     got = a.ctl("policy")
