@@ -1,6 +1,6 @@
 /*
  * Who calls: main() once, then workchan.c. Executables are looked for by name in the directories a payload's PATH has; nothing is
- * run. What a file of the system holds is bounded and made printable, as is what devices say.
+ * run, and no device is opened. What a file of the system holds is bounded and made printable, as is what devices say.
  */
 #include "workerd/inventory.h"
 
@@ -23,6 +23,7 @@
 #include "workerd/workerd.h"
 
 #define TEXT_MAX	65536
+#define OS_RELEASE_MAX	8192u	/* bytes of /etc/os-release that are looked at */
 #define DIRS		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* Up to size - 1 bytes of a file; what is longer is cut. */
@@ -66,12 +67,22 @@ inventory_field(const char *text, const char *key, char *dst, size_t size)
 	}
 }
 
+/* Whether it could be opened. The sandbox opens no device; a node without its driver, which may lie in a container, is in no class. */
 static bool
-can_open(const char *device)
+has_kvm(void)
 {
-	_cleanup_close_ int fd = open(device, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	return access("/dev/kvm", R_OK | W_OK) == 0 && (access("/sys/class/misc/kvm", F_OK) == 0 || access("/sys/class/misc", F_OK) < 0);
+}
 
-	return fd >= 0;
+/* Where it is no link to below /usr/lib, the sandbox lets nobody read it again: what was there at the start stays. */
+static void
+read_os(char os[INVENTORY_TEXT])
+{
+	static char text[OS_RELEASE_MAX];
+
+	read_text("/etc/os-release", text, sizeof(text));
+	if (text[0] != '\0')
+		inventory_field(text, "PRETTY_NAME", os, INVENTORY_TEXT);
 }
 
 uint32_t
@@ -86,14 +97,11 @@ inventory_init(struct inventory *inv)
 	static char text[TEXT_MAX];
 
 	memset(inv, 0, sizeof(*inv));
-	read_text("/etc/os-release", text, sizeof(text));
-	inventory_field(text, "PRETTY_NAME", inv->at_start.os, sizeof(inv->at_start.os));
+	read_os(inv->at_start.os);
 	read_text("/proc/cpuinfo", text, sizeof(text));
 	inventory_field(text, "model name", inv->at_start.cpu, sizeof(inv->at_start.cpu));
 	if (inv->at_start.cpu[0] == '\0')	/* arm64 has it there, or nowhere */
 		inventory_field(text, "Hardware", inv->at_start.cpu, sizeof(inv->at_start.cpu));
-	if (can_open("/dev/kvm"))
-		inv->at_start.flags |= INVENTORY_F_KVM;
 	read_text("/etc/group", inv->groups, sizeof(inv->groups));
 	machine_open(inv->switches);	/* the sandbox lets nothing of /proc/sys be opened later */
 	inv->machine = inventory_machine(inv);
@@ -226,6 +234,9 @@ inventory_send(const struct workerd *w, struct ipc_chan *chan)
 	inv.found[INVENTORY_ENGINES] = inventory_programs(INVENTORY_ENGINES);
 	inv.found[INVENTORY_RUNTIMES] = inventory_programs(INVENTORY_RUNTIMES);
 	inv.engines = sweep_problem(w) == NULL ? (uint8_t)container_engines(w) : 0;
+	read_os(inv.os);
+	if (has_kvm())
+		inv.flags |= INVENTORY_F_KVM;
 	if (inventory_has_git())
 		inv.flags |= INVENTORY_F_GIT;
 	if (is_there("nft", DIRS))

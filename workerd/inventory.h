@@ -14,7 +14,7 @@
 struct workerd;
 
 struct inventory {
-	struct work_inventory at_start;	/* os, cpu, KVM */
+	struct work_inventory at_start;	/* cpu, and os where it cannot be read again */
 	char groups[INVENTORY_GROUPS];
 	int switches[MACHINE_SWITCHES];
 	uint32_t machine;		/* inventory_machine() at the start */

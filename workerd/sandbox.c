@@ -37,6 +37,8 @@ static const struct sandbox_rule work_rules[] = {
 	/* the journal, owners of work directories, the spool (its directory is made before this); the inventory */
 	CALL(openat), CALL(openat2), CALL(newfstatat), CALL(fstatfs), CALL(getdents64), CALL(fsync), CALL(renameat),
 	CALL(renameat2), CALL(unlinkat),
+	/* the inventory: whether a device could be opened */
+	CALL(access), CALL(faccessat),
 	/* the socket of a carrier */
 	{ SCMP_SYS(socketpair), 3, { SANDBOX_EQ(0, AF_UNIX), SANDBOX_MASK(1, 0xf, SOCK_SEQPACKET), SANDBOX_EQ(2, 0) } },
 	/* privhelper's named socket, again after its restart */
@@ -57,6 +59,8 @@ sandbox_enter(const char *statedir, const char *conf, const char *policy)
 		/* root's files, which are checked before a reload */
 		{ sandbox_directory_of(conf, conf_dir, sizeof(conf_dir)), SANDBOX_READ },
 		{ sandbox_directory_of(policy, policy_dir, sizeof(policy_dir)), SANDBOX_READ },
+		/* where /etc/os-release leads */
+		{ "/usr/lib", SANDBOX_READ },
 		/* the inventory of USB devices */
 		{ "/sys/bus/usb", SANDBOX_READ },
 		{ "/sys/devices", SANDBOX_READ },

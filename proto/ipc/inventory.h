@@ -19,7 +19,7 @@ enum inventory_list { INVENTORY_HARNESSES, INVENTORY_ENGINES, INVENTORY_RUNTIMES
 /* The name of a bit, NULL when the list has no such bit. */
 const char *inventory_name(enum inventory_list list, unsigned bit);
 
-#define INVENTORY_F_KVM		0x1u	/* /dev/kvm could be opened for reading and writing */
+#define INVENTORY_F_KVM		0x1u	/* /dev/kvm can be opened for reading and writing */
 #define INVENTORY_F_NFT		0x2u	/* nft is installed */
 #define INVENTORY_F_GIT		0x4u	/* git is, for workspaces and write-backs */
 

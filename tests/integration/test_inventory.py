@@ -205,3 +205,32 @@ def test_a_packet_filter_that_is_installed(agent, hub):
         assert hub.finish(run).text == b"up\nend\n"
     finally:
         ns.close()
+
+
+@pytest.mark.root
+def test_kvm_and_the_name_of_the_system_that_change_are_told(agent, hub):
+    """Both are looked at with the rest, and by the same workerd."""
+    hub.b.edgeward = True
+    if not os.path.realpath("/etc/os-release").startswith("/usr/lib/"):
+        pytest.skip("skipped: here /etc/os-release is no link to below /usr/lib")
+    kvm = os.path.exists("/dev/kvm") and os.path.exists("/sys/class/misc/kvm")
+    ns = Namespace(mounts=True)
+    try:
+        ns.enter = [x for x in ns.enter if x != "-n"]
+        ns.sh("mount -t tmpfs none /mnt; echo 'PRETTY_NAME=\"One 1\"' > /mnt/os; mount --bind /mnt/os $(readlink -f /etc/os-release)")
+        if kvm:
+            ns.sh("mknod -m 600 /mnt/kvm c 10 232; mount --bind /mnt/kvm /dev/kvm")
+        a = agent(ns=ns)
+        s = a.connected()
+        workerd = a.pid("workerd")
+        assert caps(hub)["inventory"]["os"] == "One 1" and not caps(hub).get("virtualization", False)
+        ns.sh("echo 'PRETTY_NAME=\"Two 2\"' > /mnt/os")
+        s.wait("the name is told", lambda: [c["inventory"]["os"] for c in unasked(s)] == ["Two 2"], 20)
+        if kvm:
+            ns.sh("chmod 666 /mnt/kvm")
+            s.wait("kvm is told", lambda: unasked(s)[-1].get("virtualization", False), 20)
+            ns.sh("chmod 600 /mnt/kvm")
+            assert not hub.request("inventory_req", {})["payload"]["capabilities"].get("virtualization", False)
+        assert a.pid("workerd") == workerd and s.live
+    finally:
+        ns.close()
