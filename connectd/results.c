@@ -41,13 +41,14 @@ results_take(struct mirror_entry *e, const struct work_result *r, int fd)
 	}
 	res->r = *r;
 	res->fd = fd;
-	/* What has been sent of it in this session was the same: it lies on the same disk. */
-	if (e->result != NULL && e->result->r.bundle_bytes == r->bundle_bytes) {
-		if (e->result->stream.s != NULL) {
-			cleanup_close(&fd);	/* on its way: it goes on, from the descriptor it has */
+	if (e->result != NULL) {
+		/* It lies on the same disk: what is on its way goes on, from the descriptor it has. */
+		if (e->result->stream.s != NULL && e->result->r.bundle_bytes == r->bundle_bytes) {
+			cleanup_close(&fd);
 			free(res);
 			return 0;
 		}
+		/* What was told in this session is told, also where it was told that the bundle did not arrive. */
 		res->project_sent = e->result->project_sent;
 		res->sent = e->result->sent;
 	}

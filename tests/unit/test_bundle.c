@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "connectd/bundlesend.h"
+#include "connectd/results.h"
 #include "proto/hub/stream.h"
 #include "proto/ipc/job.h"
 #include "tests/unit/rig.h"
@@ -328,6 +329,47 @@ ends_at_each_point(void **state)
 	close(fd);
 }
 
+/* What workerd says again, when it is replaced while the session goes on, is no second result: whether the bundle arrived or not. */
+static void
+one_result_whatever_workerd_says_again(void **state)
+{
+	for (int arrives = 0; arrives <= 1; arrives++) {
+		struct work_workload w = rig_ended(1, "h", 0, 0);
+		int fd = new_file();
+		uint32_t channel;
+		char id[24];
+		bool end;
+
+		w.flags |= WORK_F_RESULT;
+		rig_workerd(NULL, 0);
+		connect_and_end("[]");
+		ended_with(fd);
+		rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
+		channel = asked(id);
+		if (arrives) {
+			opened(id, channel, 0);
+			assert_int_equal(receive(channel, 0, &end), SIZE);
+			takes(channel);
+		} else {
+			rig_hub("{\"v\":1,\"type\":\"error\",\"id\":\"%s\",\"payload\":{\"code\":\"write_back_failed\",\"message\":\"no room\"}}", id);
+		}
+		assert_int_equal(json_get(json_get(rig_frame("result"), "result"), "error") == NULL, arrives);
+		assert_non_null(rig_frame("status"));
+		rig_workerd_dies();
+		rig_workerd(&w, 1);
+		ended_with(fd);
+		assert_true(results_send(rig.link.session, rig.mirror.head));
+		for (const char *type; (type = rig_next())[0] != '\0';)
+			assert_true(strcmp(type, "result") != 0 && strcmp(type, "stream_open") != 0 && strcmp(type, "status") != 0);
+		fake_end(fake_conn(), HUBCONN_LOST, 0, 0, "lost");
+		rig_gone(1);
+		rig_advance(60000);
+		rig_drop_frames();
+		rig_forget();
+		close(fd);
+	}
+}
+
 /* A hub that opened a stream we did not ask for, or names no offset of the file. */
 static void
 answers_that_make_no_sense(void **state)
@@ -356,7 +398,7 @@ main(void)
 #define T(f)	cmocka_unit_test_setup_teardown(f, rig_test_setup, rig_test_teardown)
 	const struct CMUnitTest tests[] = {
 		T(from_question_to_status), T(no_answer_means_chunks), T(busy_is_asked_again), T(a_rest_that_is_refused), T(a_rest_that_is_refused_twice), T(a_file_that_shrinks),
-		T(ends_at_each_point), T(answers_that_make_no_sense),
+		T(ends_at_each_point), T(one_result_whatever_workerd_says_again), T(answers_that_make_no_sense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
