@@ -30,7 +30,7 @@ static const char help[] =
     "      pin in one string.\n"
     "  token list | token revoke ID\n"
     "      all tokens, without their secrets; a revoked one is refused, and so is the device it has enrolled.\n"
-    "  devices [--all]              devices, and with --all those that were revoked, too\n"
+    "  devices [--all]              devices, and with --all those that were revoked, too; the same with -j\n"
     "  run DEVICE [--workdir DIR] [--env K=V]... [--timeout DURATION] [--memory SIZE] [--cpu MILLIS] [--pids N]\n"
     "      [--disk-limit SIZE] [--overflow wait|wait-forever|drop]\n"
     "      [--secret NAME=@FILE]... [--secret-file NAME=@FILE]... [--device NAME]... [--detach] [--reconnect DURATION]\n"
