@@ -8,10 +8,11 @@
 #include "connectd/transport.h"
 #include "connectd/upgrade.h"
 #include "connectd/ws.h"
+#include "proto/hub/stream.h"
 
 #define HUBCONN_QUEUE_MAX	(4u << 20)	/* queued bytes beyond which messages are refused */
 #define HUBCONN_READ_PAUSE	(1u << 20)	/* queued bytes beyond which nothing is read: answers need room too */
-#define HUBCONN_BULK		65536u		/* queued bytes beyond which bulk has to wait */
+#define HUBCONN_BULK		STREAM_PIECE	/* queued bytes beyond which bulk has to wait */
 #define HUBCONN_BULK_SLOW	4096u		/* the same on a link that takes longer than HUBCONN_PROBE_MS for it */
 #define HUBCONN_PROBE_MS	250
 #define HUBCONN_PROGRESS_MIN	1024u		/* acknowledged bytes within the write deadline that count as progress */

@@ -125,7 +125,6 @@ struct session {
 	unsigned nattaches;
 	struct filestream *files;	/* filestream.c */
 	struct loop_timer handshake, beat, check, logs_timer, streams_timer;
-	bool stream_first;		/* one frame of streams may be sent, and no more */
 	int64_t beat_ms;
 	uint64_t first_beat;		/* of this session; 0 = none yet */
 	uint64_t acked_beat;		/* highest acknowledged */

@@ -98,8 +98,6 @@ begin(size_t len, void *ctx)
 {
 	struct session *s = ctx;
 
-	if (s->stream_first && hubconn_queued(s->p.conn) > 0)
-		return NULL;
 	return hubconn_bulk_begin(s->p.conn, len);
 }
 
@@ -140,16 +138,6 @@ pump_due(struct loop_timer *timer)
 {
 	struct session *s = timer->ctx;
 
-	/* See STREAM_FIRST. */
-	if (s->state == SESSION_UP && hubconn_queued(s->p.conn) == 0) {
-		s->stream_first = true;
-		s->mux.piece = STREAM_FIRST;
-		mux_pump(&s->mux, MUX_ATTACH, MUX_USB);
-		s->stream_first = false;
-		s->mux.piece = STREAM_DATA_MAX;
-		if (s->state == SESSION_UP && hubconn_queued(s->p.conn) > 0)
-			hubconn_flush(s->p.conn);
-	}
 	streams_writable(s);
 	/* Now: what waits for the end of the turn waits for another look at the descriptors first. */
 	if (s->state == SESSION_UP)

@@ -11,9 +11,10 @@
 #include "hub/hub.h"
 #include "hub/tlsio.h"
 #include "proto/hub/http.h"
+#include "proto/hub/stream.h"
 
 #define CONN_OUT_PAUSE	(1u << 20)	/* bytes queued: the peer is not read while there are more */
-#define CONN_BULK	(64u << 10)	/* bytes queued: streams wait while there are more */
+#define CONN_BULK	STREAM_PIECE	/* bytes queued: streams wait while there are more */
 #define CONN_WRITE_TURN	(256u << 10)	/* bytes of streams sent in one turn of the loop */
 #define CONN_OUT_MAX	(8u << 20)	/* ends the connection */
 #define CONN_RBUF	16384u		/* one TLS record */
@@ -51,7 +52,6 @@ struct conn {
 	uint8_t *out;
 	size_t out_pos, out_len, out_size;
 	bool urgent;			/* news of a window waits: the device may be waiting for nothing else */
-	size_t bulk_max;		/* queued bytes beyond which streams wait, in this turn of conn_flush() */
 	size_t bulk, bulk_head;		/* begun: where its head is, and how long that was thought to be */
 };
 

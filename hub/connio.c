@@ -65,19 +65,17 @@ conn_push(struct conn *conn)
 	(void)write_out(conn);
 }
 
-/* Of streams little is taken at a time, and sent while it is still in the processor's cache; the first of it alone: see STREAM_FIRST. */
+/* Of streams little is taken at a time, and sent while it is still in the processor's cache. */
 void
 conn_flush(struct conn *conn)
 {
 	bool streams, moved = false;
 	size_t turn = 0;
 
-	conn->bulk_max = waiting(conn) == 0 ? 1 : CONN_BULK;
 	do {
 		streams = conn->state == CONN_OPEN && conn->session != NULL;
 		if (streams)
-			session_pump(conn->session, conn->bulk_max == 1);
-		conn->bulk_max = CONN_BULK;
+			session_pump(conn->session);
 		turn += conn->out_len - conn->out_pos;
 		moved = write_out(conn) || moved;
 	} while (streams && conn->state == CONN_OPEN && waiting(conn) == 0 && turn < CONN_WRITE_TURN && session_has_more(conn->session));
@@ -195,7 +193,7 @@ conn_bulk_begin(struct conn *conn, size_t len)
 {
 	uint8_t *p = NULL;
 
-	if (conn->state == CONN_OPEN && conn->out_len - conn->out_pos < conn->bulk_max)
+	if (conn->state == CONN_OPEN && conn->out_len - conn->out_pos < CONN_BULK)
 		p = out_room(conn, head_len(len) + len);
 	if (p == NULL)
 		return NULL;

@@ -73,8 +73,8 @@ void session_error(struct session *s, const char *id, const char *handle, const 
 int session_start_run(struct session *s, const char *handle, const char *spec, size_t spec_len);
 int session_signal_run(struct session *s, const char *handle, const char *signame, uint64_t client, uint32_t client_id);
 
-/* Room for streams: fills the connection's output; first: with no more than STREAM_FIRST of those that are waited for. True if they have more for it. */
-void session_pump(struct session *s, bool first);
+/* Room for streams: fills the connection's output. True if they have more for it. */
+void session_pump(struct session *s);
 bool session_has_more(const struct session *s);
 
 /* A request of another kind, whose answer is for the stream of this channel (streams.h). id is what the frame carries. */

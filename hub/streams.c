@@ -53,11 +53,10 @@ streams_done(struct session *s)
 }
 
 void
-session_pump(struct session *s, bool first)
+session_pump(struct session *s)
 {
-	s->mux.piece = first ? STREAM_FIRST : STREAM_DATA_MAX;
 	if (!s->gone)
-		mux_pump(&s->mux, MUX_ATTACH, first ? MUX_USB : MUX_FILE);
+		mux_pump(&s->mux, MUX_ATTACH, MUX_FILE);
 }
 
 bool

@@ -237,7 +237,7 @@ move_window(struct mux_chan *c)
 	uint64_t limit = c->rx_next - (c->kept_len - c->kept_off) + c->window;
 	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id, .offset = limit };
 
-	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + c->window / 2)
+	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + (c->window / 2 < MUX_WINDOW_NEWS ? c->window / 2 : MUX_WINDOW_NEWS))
 		return true;
 	c->rx_limit = limit;
 	return say(c, &f);
@@ -526,8 +526,7 @@ static int
 send_some(struct mux *m, struct mux_chan *c)
 {
 	uint64_t left = c->tx_limit - c->tx_next;
-	size_t piece = m->piece > 0 && m->piece < STREAM_DATA_MAX ? m->piece : STREAM_DATA_MAX;
-	size_t max = left < piece ? (size_t)left : piece;
+	size_t max = left < STREAM_PIECE ? (size_t)left : STREAM_PIECE;
 	uint8_t *room = m->ops->begin(STREAM_HEADER + max, m->ctx);
 	ssize_t n;
 

@@ -6,7 +6,7 @@
  * something beyond the window ends the channel by RESET, never the session) and given to the owner of the channel; what the
  * owner does not take at once is kept, at most as much as the window promised, and the window moves only as the owner
  * takes. What goes is pulled from the owner when both the peer's window and the connection have room, so nothing is
- * buffered on that side. Who goes first is the class: within one, each channel in turn, at most 64 KiB at a time.
+ * buffered on that side. Who goes first is the class: within one, each channel in turn, at most STREAM_PIECE at a time.
  *
  * Pure: no clock, no descriptor, no logging. Storage of a channel belongs to its owner and stays in place while it is open.
  */
@@ -23,12 +23,8 @@
 #define MUX_CHANNELS_MAX	256u		/* open at a time */
 #define MUX_USED_MAX		4096u		/* ids of the peer that are remembered; then they must go up */
 #define MUX_WINDOW_MAX		(1u << 20)	/* what an owner may promise */
-/*
- * Of a block that goes into an idle link the first piece leaves alone: the other end is at work on it while the rest is read and encrypted, and
- * who asks for a block at a time, as a disk's driver does, waits less. With all heads around it, it is one TLS record.
- */
-#define STREAM_FIRST		16300u
-#define MUX_WINDOW_BULK	(512u << 10)		/* a device's or a segment's: news of its half is there before the rest is used */
+#define MUX_WINDOW_NEWS	(256u << 10)	/* a window is told anew when this much was taken, or its half */
+#define MUX_WINDOW_BULK	(1u << 20)	/* a device's or a segment's: with less, both ends waited for each other by turns */
 
 /* In the order they are served; the session's logs go between MUX_L2 and MUX_FILE: see mux_pump(). */
 enum mux_class { MUX_ATTACH, MUX_HTTP, MUX_USB, MUX_L2, MUX_FILE, MUX_CLASSES };
@@ -112,7 +108,6 @@ struct mux {
 	unsigned nused;
 	uint32_t used_max;
 	uint32_t next_id;		/* of ours */
-	size_t piece;			/* of a frame of bytes, at most; 0 = STREAM_DATA_MAX. The owner's, from one mux_pump() to the next */
 	uint32_t recent[8];		/* unknown channels that were answered lately: one RESET is enough */
 	unsigned nrecent;
 };

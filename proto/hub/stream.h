@@ -6,7 +6,13 @@
 #include <stdint.h>
 
 #define STREAM_HEADER	16u
-#define STREAM_DATA_MAX	65536u
+#define STREAM_DATA_MAX	65536u	/* what is taken */
+/*
+ * What is sent in one frame. With the heads of stream, WebSocket and TLS around it, it is four records of 16 KiB, and no more than one packet may
+ * carry (64 KiB, over loopback and with segmentation offload): full 64 KiB were a fifth record and a second packet of a few bytes each.
+ */
+#define STREAM_PIECE	0xff00u
+
 #define STREAM_WINDOW	(256u * 1024)	/* initial window beyond the start */
 #define STREAM_REASON_MAX 200u
 #define STREAM_GAP_HOLE	5u

@@ -60,16 +60,16 @@ a_slow_owner_stops_the_peer(void **state)
 	assert_true(d.got == h.total && d.closes == 0);
 }
 
-/* A wider window is said at once, holds what it says, and moves by its own half. */
+/* A wider window is said at once, holds what it says, and moves as its owner takes. */
 static void
 a_wider_window_is_promised(void **state)
 {
 	static struct owner h, d;
 
 	open_both(&h, &d, &file);
-	h.total = 4 * MUX_WINDOW_BULK;
+	h.total = 4 * (2 * STREAM_WINDOW);
 	d.take_max = 0;
-	mux_widen(&d.c, MUX_WINDOW_BULK);
+	mux_widen(&d.c, (2 * STREAM_WINDOW));
 	mux_widen(&d.c, STREAM_WINDOW);		/* never back */
 	mux_widen(&d.c, MUX_WINDOW_MAX + 1);
 	carry(&dev, &hub);
@@ -78,8 +78,8 @@ a_wider_window_is_promised(void **state)
 		mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
 		carry(&hub, &dev);
 	}
-	assert_int_equal(h.sent, MUX_WINDOW_BULK);
-	assert_int_equal(d.c.kept_len - d.c.kept_off, MUX_WINDOW_BULK);
+	assert_int_equal(h.sent, (2 * STREAM_WINDOW));
+	assert_int_equal(d.c.kept_len - d.c.kept_off, (2 * STREAM_WINDOW));
 	mux_widen(&d.c, MUX_WINDOW_MAX);	/* not behind what came */
 	d.take_max = 1u << 20;
 	for (int i = 0; i < 100 && d.got < h.total; i++) {
@@ -124,7 +124,7 @@ classes_go_first_and_equals_take_turns(void **state)
 	open_both(&h[2], &d[2], &usb);
 	open_both(&h[3], &d[3], &http);
 	for (int i = 0; i < 4; i++) {
-		h[i].total = 2 * STREAM_DATA_MAX;
+		h[i].total = 2 * STREAM_PIECE;
 		mux_want(&h[i].c);
 	}
 	mux_pump(&hub.m, MUX_ATTACH, MUX_L2);
@@ -132,7 +132,7 @@ classes_go_first_and_equals_take_turns(void **state)
 	assert_true(mux_waiting(&hub.m, MUX_FILE, MUX_FILE));
 	for (unsigned i = 0; i < 6; i++) {
 		assert_int_equal(stream_parse(&f, hub.out[i].data, hub.out[i].len), 0);
-		assert_int_equal(f.len, STREAM_DATA_MAX);
+		assert_int_equal(f.len, STREAM_PIECE);
 		order[i] = f.channel;
 	}
 	assert_true(order[0] == 7 && order[1] == 7);
@@ -151,7 +151,7 @@ without_room_nothing_is_lost(void **state)
 	hub.room = 1;
 	mux_want(&h.c);
 	mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
-	assert_int_equal(h.sent, STREAM_DATA_MAX);
+	assert_int_equal(h.sent, STREAM_PIECE);
 	assert_true(mux_waiting(&hub.m, MUX_ATTACH, MUX_FILE));
 	hub.room = 100;
 	mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
@@ -257,23 +257,18 @@ a_hole_that_does_not_fit_resets(void **state)
 	assert_true(d.closes == 1 && d.code == STREAM_RESET_WINDOW);
 }
 
-/* The owner of the connection may ask for a small first frame; what follows is as long as ever, and no byte is lost between them. */
+/* A frame carries what fits one packet with all its heads, and no byte is lost between two of them. */
 static void
-a_piece_is_no_longer_than_asked_for(void **state)
+a_frame_carries_one_piece(void **state)
 {
 	static struct owner h, d;
 
 	open_both(&h, &d, &usb);
 	h.total = 100000;
 	mux_want(&h.c);
-	hub.m.piece = STREAM_FIRST;
-	hub.room = 1;
-	mux_pump(&hub.m, MUX_ATTACH, MUX_USB);
-	assert_true(hub.n == 1 && hub.out[0].len == STREAM_HEADER + STREAM_FIRST);
-	hub.m.piece = STREAM_DATA_MAX;
 	hub.room = 1000;
 	mux_pump(&hub.m, MUX_ATTACH, MUX_FILE);
-	assert_true(hub.n == 3 && hub.out[1].len == STREAM_HEADER + STREAM_DATA_MAX);
+	assert_true(hub.n == 2 && hub.out[0].len == STREAM_HEADER + STREAM_PIECE);
 	carry(&hub, &dev);
 	assert_int_equal(d.got, 100000);
 }
@@ -300,7 +295,7 @@ main(void)
 		T(end_waits_until_everything_is_taken), T(classes_go_first_and_equals_take_turns), T(without_room_nothing_is_lost),
 		T(an_owner_may_end_it_inside_a_call), T(a_resumed_stream_goes_on_where_the_receiver_says),
 		T(the_end_of_the_session_closes_all), T(a_hole_keeps_its_place), T(a_hole_that_does_not_fit_resets),
-		T(a_piece_is_no_longer_than_asked_for),
+		T(a_frame_carries_one_piece),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
