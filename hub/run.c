@@ -225,8 +225,8 @@ run_bind(struct run *run, struct session *s, uint32_t channel)
 	}
 }
 
-static void
-notify(struct run *run)
+void
+run_notify(struct run *run)
 {
 	struct run_watch *next;
 
@@ -249,7 +249,7 @@ run_started(struct run *run, const struct frame_started *started)
 	if (run->info.timeout_ms > 0 && !loop_timer_armed(&run->timeout))
 		loop_timer_set_ms(run->hub->loop, &run->timeout, run->info.timeout_ms);
 	run_save(run);
-	notify(run);
+	run_notify(run);
 }
 
 /*
@@ -269,7 +269,7 @@ finish(struct run *run)
 	run_save(run);
 	log_info("run %s: %s, %llu bytes of log, %s", run->info.handle, run_state_name(run->info.state),
 	    (unsigned long long)run->log.next, run->closing ? "being verified" : run_verify_name(run->info.verify));
-	notify(run);
+	run_notify(run);
 }
 
 void

@@ -61,6 +61,8 @@ void run_free(struct run *run);
 
 void run_watch(struct run *run, struct run_watch *watch);
 void run_unwatch(struct run_watch *watch);
+/* Tells everybody who follows it. */
+void run_notify(struct run *run);
 /* Final, log complete, digest compared: nothing will change. */
 bool run_is_closed(const struct run *run);
 

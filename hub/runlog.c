@@ -12,17 +12,6 @@
 #include "hub/run.h"
 #include "proto/hub/limits.h"
 
-static void
-notify(struct run *run)
-{
-	struct run_watch *next;
-
-	for (struct run_watch *w = run->watches; w != NULL; w = next) {
-		next = w->next;
-		w->cb(w);
-	}
-}
-
 void
 run_flush(struct run *run)
 {
@@ -145,7 +134,7 @@ digest_done(struct sync_item *item, int err)
 	compare(run, err);
 	run->closing = false;
 	run_save(run);
-	notify(run);
+	run_notify(run);
 	run_put(run);
 }
 
@@ -189,7 +178,7 @@ append(struct run *run, const void *data, size_t len)
 	run->hub->count.log_bytes += len;
 	if (run->log.next - run->acked >= HUB_ACK_EVERY)
 		run_flush(run);
-	notify(run);
+	run_notify(run);
 	return 0;
 }
 
@@ -212,7 +201,7 @@ record_gap(struct run *run, struct session *s, uint64_t to, uint8_t reason)
 	    (unsigned long long)to);
 	run->info.gapped = true;
 	run_flush(run);
-	notify(run);
+	run_notify(run);
 	return 0;
 }
 
