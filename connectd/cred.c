@@ -61,16 +61,6 @@ check_text(const struct cred *cred, char buf[17])
 	explicit_bzero(all, sizeof(all));
 }
 
-/* Absent is empty; there, it must be a string that fits. */
-static bool
-get_field(const struct json *root, const struct field *f, struct cred *cred)
-{
-	char *dst = (char *)cred + f->offset;
-	const struct json *j = json_get(root, f->key);
-
-	return j == NULL || j->type == JSON_NULL || json_copy_str(root, f->key, dst, f->size);
-}
-
 static int
 take_root(const struct json *root, struct cred *cred)
 {
@@ -82,7 +72,7 @@ take_root(const struct json *root, struct cred *cred)
 	if (root->type != JSON_OBJECT)
 		return -EBADMSG;
 	for (size_t i = 0; i < NFIELDS; i++)
-		if (!get_field(root, &fields[i], cred))
+		if (!json_opt_str(root, fields[i].key, (char *)cred + fields[i].offset, fields[i].size))
 			return -EBADMSG;
 	if (!cred_token_ok(cred->credential) || cred->agent_id[0] == '\0')
 		return -EBADMSG;

@@ -20,15 +20,6 @@ bad(char err[ENROLL_ERR], const char *what)
 	return -EINVAL;
 }
 
-/* An optional member: absent, null or a string that fits. */
-static bool
-optional(const struct json *root, const char *key, char *buf, size_t size)
-{
-	const struct json *j = json_get(root, key);
-
-	return j == NULL || j->type == JSON_NULL || json_copy_str(root, key, buf, size);
-}
-
 static int
 check_expiry(const struct json *root, int64_t now_ns, char err[ENROLL_ERR])
 {
@@ -67,10 +58,9 @@ take_bundle(const struct json *root, int64_t now_ns, struct enroll *e, char err[
 		return bad(err, "the bundle names no server that can be used");
 	if (!json_copy_str(root, "token", e->token, sizeof(e->token)) || !cred_token_ok(e->token))
 		return bad(err, "the bundle holds no token");
-	if (!optional(root, "pin", e->pin, sizeof(e->pin)))
+	if (!json_opt_str(root, "pin", e->pin, sizeof(e->pin)))
 		return bad(err, "the bundle's pin cannot be used");
-	if (!optional(root, "name", e->name, sizeof(e->name)))
-		e->name[0] = '\0';	/* cosmetic; the hub knows the name anyway */
+	(void)json_opt_str(root, "name", e->name, sizeof(e->name));	/* cosmetic; the hub knows the name anyway */
 	return check_expiry(root, now_ns, err);
 }
 

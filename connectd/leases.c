@@ -130,15 +130,6 @@ answer_away(struct session *s, const struct lease_request *r)
 
 /* ---- frames ---- */
 
-static bool
-optional(const struct json *payload, const char *key, char *buf, size_t size)
-{
-	const struct json *j = json_get(payload, key);
-
-	buf[0] = '\0';
-	return j == NULL || j->type == JSON_NULL || json_copy_str(payload, key, buf, size);
-}
-
 void
 leases_revoke(struct session *s, const struct cloop_frame *f)
 {
@@ -147,7 +138,7 @@ leases_revoke(struct session *s, const struct cloop_frame *f)
 	struct lease_request *r;
 
 	if (!json_copy_str(f->payload, "lease_id", req.lease, SECRET_ID_SIZE) || req.lease[0] == '\0' ||
-	    !optional(f->payload, "grant_id", req.grant, SECRET_ID_SIZE)) {
+	    !json_opt_str(f->payload, "grant_id", req.grant, SECRET_ID_SIZE)) {
 		session_send_error(s, f->id, "protocol", "lease_id or grant_id is missing, no string or longer than 128 bytes");
 		return;
 	}

@@ -32,15 +32,6 @@ string(const struct json *obj, const char *key, struct work_str *ret_s)
 	return true;
 }
 
-static bool
-number(const struct json *obj, const char *key, int64_t max, int64_t *ret_v)
-{
-	const struct json *j = json_get(obj, key);
-
-	*ret_v = 0;
-	return j == NULL || j->type == JSON_NULL || json_get_int(obj, key, 0, max, ret_v);
-}
-
 static int
 word(const struct json *obj, const char *key, const char *const *words)
 {
@@ -106,7 +97,7 @@ take_workspace(const struct json *ws, char *shallow, size_t size, struct work_jo
 	job->workspace = kind == 3 ? JOB_WORKSPACE_GIT : kind == 4 ? JOB_WORKSPACE_BUNDLE : JOB_WORKSPACE_NONE;
 	if (job->workspace == JOB_WORKSPACE_NONE)
 		return WORK_OK;
-	if (!number(ws, "depth", JOB_DEPTH_MAX, &depth) || !number(ws, "size_limit_mb", INT64_MAX >> 20, &limit) ||
+	if (!json_opt_int(ws, "depth", 0, JOB_DEPTH_MAX, &depth) || !json_opt_int(ws, "size_limit_mb", 0, INT64_MAX >> 20, &limit) ||
 	    !string(ws, "repo", &job->repo) || !string(ws, "ref", &job->ref))
 		return refuse(WORK_REFUSED_BAD_SPEC, err, "the workspace is malformed");
 	job->size_limit = (uint64_t)limit << 20;
@@ -116,7 +107,7 @@ take_workspace(const struct json *ws, char *shallow, size_t size, struct work_jo
 	}
 	job->repo = job->ref = (struct work_str){ 0 };
 	if (!string(bundle, "branch", &job->branch) || !string(bundle, "head", &job->head) || !string(bundle, "sha256", &job->sha256) ||
-	    !number(bundle, "bytes", JOB_BUNDLE_MAX, &bytes) || !take_shallow(json_get(bundle, "shallow"), shallow, size, &job->shallow))
+	    !json_opt_int(bundle, "bytes", 0, JOB_BUNDLE_MAX, &bytes) || !take_shallow(json_get(bundle, "shallow"), shallow, size, &job->shallow))
 		return refuse(WORK_REFUSED_BAD_SPEC, err, "workspace.branch_bundle is malformed");
 	job->bundle_bytes = (uint64_t)bytes;
 	return WORK_OK;
@@ -135,7 +126,7 @@ take_back(const struct json *back, struct work_job *job, char err[START_ERROR])
 	job->back = mode == 2 ? JOB_BACK_PUSH : mode == 3 ? JOB_BACK_BUNDLE : JOB_BACK_NONE;
 	if (job->back == JOB_BACK_NONE)
 		return WORK_OK;
-	if (!string(back, "branch", &branch) || !string(back, "message", &job->message) || !number(back, "max_bundle_bytes", JOB_BUNDLE_MAX, &most))
+	if (!string(back, "branch", &branch) || !string(back, "message", &job->message) || !json_opt_int(back, "max_bundle_bytes", 0, JOB_BUNDLE_MAX, &most))
 		return refuse(WORK_REFUSED_BAD_SPEC, err, "write_back is malformed");
 	if (job->branch.len > 0 && (branch.len != job->branch.len || memcmp(branch.s, job->branch.s, branch.len) != 0))
 		return refuse(WORK_REFUSED_BAD_SPEC, err, "write_back.branch is another than the shipped one");

@@ -318,6 +318,28 @@ json_copy_str(const struct json *obj, const char *key, char *buf, size_t size)
 	return true;
 }
 
+static bool
+is_absent(const struct json *obj, const char *key)
+{
+	const struct json *n = json_get(obj, key);
+
+	return n == NULL || n->type == JSON_NULL;
+}
+
+bool
+json_opt_int(const struct json *obj, const char *key, int64_t min, int64_t max, int64_t *ret_v)
+{
+	*ret_v = 0;
+	return is_absent(obj, key) || json_get_int(obj, key, min, max, ret_v);
+}
+
+bool
+json_opt_str(const struct json *obj, const char *key, char *buf, size_t size)
+{
+	buf[0] = '\0';
+	return is_absent(obj, key) || json_copy_str(obj, key, buf, size);
+}
+
 /* ---- writing ---- */
 
 void

@@ -50,6 +50,9 @@ bool json_get_bool(const struct json *obj, const char *key, bool *ret_v);
 const char *json_get_str(const struct json *obj, const char *key);
 /* Copies; false when absent, not a string or longer than size - 1 (buf is then ""). */
 bool json_copy_str(const struct json *obj, const char *key, char *buf, size_t size);
+/* The same for members that may be absent or null, which are 0 and "". False: it is there and is something else, out of range or too long. */
+bool json_opt_int(const struct json *obj, const char *key, int64_t min, int64_t max, int64_t *ret_v);
+bool json_opt_str(const struct json *obj, const char *key, char *buf, size_t size);
 
 /* ---- writing ---- */
 

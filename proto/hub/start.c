@@ -77,16 +77,6 @@ check_wishes(const struct json *obj, const struct wish *wishes, size_t n, char e
 	return WORK_OK;
 }
 
-/* An optional number that must be in range when it is there. */
-static bool
-number(const struct json *obj, const char *key, int64_t max, int64_t *ret_v)
-{
-	const struct json *j = json_get(obj, key);
-
-	*ret_v = 0;
-	return j == NULL || j->type == JSON_NULL || json_get_int(obj, key, 0, max, ret_v);
-}
-
 static bool
 take_numbers(const struct json *spec, struct work_spec *out)
 {
@@ -95,9 +85,9 @@ take_numbers(const struct json *spec, struct work_spec *out)
 
 	if (limits != NULL && limits->type != JSON_OBJECT && limits->type != JSON_NULL)
 		return false;
-	if (!number(spec, "timeout_minutes", MINUTES_MAX, &minutes) || !number(limits, "cpu_millis", UINT32_MAX, &cpu) ||
-	    !number(limits, "memory_mb", INT64_MAX >> 20, &mem) || !number(limits, "disk_mb", INT64_MAX >> 20, &disk) ||
-	    !number(limits, "pids", UINT32_MAX, &pids))
+	if (!json_opt_int(spec, "timeout_minutes", 0, MINUTES_MAX, &minutes) || !json_opt_int(limits, "cpu_millis", 0, UINT32_MAX, &cpu) ||
+	    !json_opt_int(limits, "memory_mb", 0, INT64_MAX >> 20, &mem) || !json_opt_int(limits, "disk_mb", 0, INT64_MAX >> 20, &disk) ||
+	    !json_opt_int(limits, "pids", 0, UINT32_MAX, &pids))
 		return false;
 	out->timeout_s = (uint32_t)minutes * 60;
 	out->cpu_millis = (uint32_t)cpu;

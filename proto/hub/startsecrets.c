@@ -59,16 +59,6 @@ put(struct sink *sink, const struct secret *s)
 	return true;
 }
 
-/* Absent and null are "". */
-static bool
-copy(const struct json *obj, const char *key, char *buf, size_t size)
-{
-	const struct json *j = json_get(obj, key);
-
-	buf[0] = '\0';
-	return j == NULL || j->type == JSON_NULL || json_copy_str(obj, key, buf, size);
-}
-
 static bool
 take_file(struct sink *sink, const struct json *file, const char *lease)
 {
@@ -78,9 +68,9 @@ take_file(struct sink *sink, const struct json *file, const char *lease)
 	uint8_t *value;
 	bool ok;
 
-	if (file->type != JSON_OBJECT || !copy(file, "lease_id", s.lease, sizeof(s.lease)) ||
-	    !copy(file, "grant_id", s.grant, sizeof(s.grant)) || !copy(file, "dir", s.dir, sizeof(s.dir)) ||
-	    !copy(file, "name", s.name, sizeof(s.name)))
+	if (file->type != JSON_OBJECT || !json_opt_str(file, "lease_id", s.lease, sizeof(s.lease)) ||
+	    !json_opt_str(file, "grant_id", s.grant, sizeof(s.grant)) || !json_opt_str(file, "dir", s.dir, sizeof(s.dir)) ||
+	    !json_opt_str(file, "name", s.name, sizeof(s.name)))
 		return fail(sink, "a secret file has a lease, grant, directory or name that is no string or too long");
 	if (lease != NULL && s.lease[0] == '\0')
 		snprintf(s.lease, sizeof(s.lease), "%s", lease);
@@ -169,8 +159,8 @@ take_lease(struct sink *sink, const struct json *entry, const struct json *sent)
 	static const struct json nothing = { .type = JSON_ARRAY };
 	struct secret env = { .kind = SECRET_ENV }, path = { .kind = SECRET_PATH };
 
-	if (entry->type != JSON_OBJECT || !copy(entry, "lease_id", env.lease, sizeof(env.lease)) ||
-	    !copy(entry, "grant_id", env.grant, sizeof(env.grant)))
+	if (entry->type != JSON_OBJECT || !json_opt_str(entry, "lease_id", env.lease, sizeof(env.lease)) ||
+	    !json_opt_str(entry, "grant_id", env.grant, sizeof(env.grant)))
 		return fail(sink, "an entry of secrets has a lease or grant that is no string or too long");
 	memcpy(path.lease, env.lease, sizeof(path.lease));
 	memcpy(path.grant, env.grant, sizeof(path.grant));

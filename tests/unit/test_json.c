@@ -60,6 +60,33 @@ reads(void **state)
 }
 
 static void
+what_may_be_absent(void **state)
+{
+	const struct json *o;
+	char buf[4];
+	int64_t i = 9;
+
+	assert_int_equal(parse("{\"i\":5,\"n\":null,\"s\":\"abc\",\"long\":\"abcd\"}"), 0);
+	o = json_root(doc);
+	assert_true(json_opt_int(o, "i", 0, 5, &i) && i == 5);
+	assert_true(json_opt_int(o, "none", 1, 5, &i) && i == 0);
+	i = 9;
+	assert_true(json_opt_int(o, "n", 1, 5, &i) && i == 0);
+	assert_true(json_opt_int(NULL, "i", 1, 5, &i));
+	assert_false(json_opt_int(o, "i", 0, 4, &i));
+	assert_false(json_opt_int(o, "s", 0, 5, &i));
+	assert_true(json_opt_str(o, "s", buf, sizeof(buf)));
+	assert_string_equal(buf, "abc");
+	assert_true(json_opt_str(o, "none", buf, sizeof(buf)));
+	assert_string_equal(buf, "");
+	strcpy(buf, "x");
+	assert_true(json_opt_str(o, "n", buf, sizeof(buf)));
+	assert_string_equal(buf, "");
+	assert_false(json_opt_str(o, "long", buf, sizeof(buf)));
+	assert_false(json_opt_str(o, "i", buf, sizeof(buf)));
+}
+
+static void
 refuses(void **state)
 {
 	static const char *const bad[] = {
@@ -206,6 +233,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(reads, teardown),
+		cmocka_unit_test_teardown(what_may_be_absent, teardown),
 		cmocka_unit_test_teardown(refuses, teardown),
 		cmocka_unit_test_teardown(reads_nul, teardown),
 		cmocka_unit_test_teardown(writes, teardown),
