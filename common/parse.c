@@ -40,12 +40,11 @@ scaled(const char *s, const struct unit *units, size_t nunits, uint64_t *ret_v)
 	return -EINVAL;
 }
 
-int
-parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret_v)
+static int
+ranged(const char *s, const struct unit *units, size_t nunits, uint64_t min, uint64_t max, uint64_t *ret_v)
 {
-	static const struct unit none[] = { { "", 1 } };
 	uint64_t v;
-	int r = scaled(s, none, 1, &v);
+	int r = scaled(s, units, nunits, &v);
 
 	if (r < 0)
 		return r;
@@ -53,6 +52,14 @@ parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret_v)
 		return -ERANGE;
 	*ret_v = v;
 	return 0;
+}
+
+int
+parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret_v)
+{
+	static const struct unit none[] = { { "", 1 } };
+
+	return ranged(s, none, 1, min, max, ret_v);
 }
 
 int
@@ -89,15 +96,8 @@ parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *ret_bytes)
 	static const struct unit units[] = {
 		{ "", 1 }, { "K", 1024 }, { "M", 1024 * 1024 }, { "G", 1024 * 1024 * 1024 },
 	};
-	uint64_t v;
-	int r = scaled(s, units, sizeof(units) / sizeof(units[0]), &v);
 
-	if (r < 0)
-		return r;
-	if (v < min || v > max)
-		return -ERANGE;
-	*ret_bytes = v;
-	return 0;
+	return ranged(s, units, sizeof(units) / sizeof(units[0]), min, max, ret_bytes);
 }
 
 int
