@@ -48,13 +48,14 @@ fd_write_all(int fd, const void *data, size_t len)
 	return 0;
 }
 
-static int
-read_all(int fd, uint8_t *buf, size_t size, size_t *ret_len)
+int
+fd_read_all(int fd, void *buf, size_t size, size_t *ret_len)
 {
+	uint8_t *p = buf;
 	size_t len = 0;
 
 	while (len < size) {
-		ssize_t n = read(fd, buf + len, size - len);
+		ssize_t n = read(fd, p + len, size - len);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -96,7 +97,7 @@ fd_read_file_stat(int dirfd, const char *name, size_t size, uint8_t **ret_data, 
 	buf = malloc(size + 1);
 	if (buf == NULL)
 		return -ENOMEM;
-	r = read_all(fd, buf, size, &len);
+	r = fd_read_all(fd, buf, size, &len);
 	if (r < 0)
 		return r;
 	buf[len] = '\0';

@@ -12,6 +12,8 @@ int fd_set_nonblock(int fd);
 
 /* Writes everything to a blocking descriptor; -errno. */
 int fd_write_all(int fd, const void *data, size_t len);
+/* Reads from a blocking one until its end, at most size bytes; -errno. */
+int fd_read_all(int fd, void *buf, size_t size, size_t *ret_len);
 
 /* Reads at most size bytes of a regular file opened beneath dirfd (O_NOFOLLOW, a FIFO never blocks). *ret_data is malloc'd with a NUL behind it.
  * -EFBIG when it is longer, -EINVAL when it is not a regular file, -errno of open and read. */

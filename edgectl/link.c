@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/fdutil.h"
 #include "edgectl/client.h"
 #include "edgectl/edgectl.h"
 
@@ -48,20 +49,10 @@ read_secret(const char *path, char *buf, size_t size)
 {
 	_cleanup_close_ int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	size_t len = 0;
+	int r = fd < 0 ? -errno : fd_read_all(fd, buf, size, &len);
 
-	while (fd >= 0 && len < size) {
-		ssize_t n = read(fd, buf + len, size - len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
-	if (fd < 0)
-		return -errno;
+	if (r < 0)
+		return r;
 	while (len > 0 && strchr(" \t\r\n", buf[len - 1]) != NULL)
 		len--;
 	if (len == 0)
