@@ -12,14 +12,11 @@
 #include <wslay/wslay.h>
 
 #include "proto/hub/utf8.h"
+#include "proto/hub/wshead.h"
 
-#define MASK_LEN	4u
 #define MASK_BLOCK	1024u		/* random bytes drawn at a time */
-#define FIN		0x80u
-#define MASKED		0x80u
 #define BULK_MIN	1024u		/* below it wslay does as well */
 #define BULK_KEEP	(96u * 1024)	/* room for a DATA frame stays; more is rare and given back */
-#define HEAD_MAX	14u
 
 struct ws {
 	wslay_event_context_ptr wslay;
@@ -33,7 +30,7 @@ struct ws {
 	uint16_t close_code;
 	char close_reason[WS_REASON_MAX + 1];
 	size_t begun_head;		/* header bytes reserved by ws_begin() */
-	uint8_t head[HEAD_MAX];		/* of the frame in hand */
+	uint8_t head[WSHEAD_MAX];		/* of the frame in hand */
 	size_t head_len, head_given;	/* bytes read; bytes wslay has had of them */
 	uint64_t left;			/* of its payload, not read yet */
 	bool fragmented;		/* more frames of the message are to come */
@@ -47,51 +44,34 @@ struct ws {
 
 /* A fresh mask per frame, unpredictable for the peer (RFC 6455 5.3). */
 static int
-draw_mask(struct ws *ws, uint8_t mask[MASK_LEN])
+draw_mask(struct ws *ws, uint8_t mask[WSHEAD_MASK])
 {
-	if (ws->masks_left < MASK_LEN) {
+	if (ws->masks_left < WSHEAD_MASK) {
 		if (getrandom(ws->masks, MASK_BLOCK, 0) != (ssize_t)MASK_BLOCK)
 			return -EIO;
 		ws->masks_left = MASK_BLOCK;
 	}
-	ws->masks_left -= MASK_LEN;
-	memcpy(mask, ws->masks + ws->masks_left, MASK_LEN);
+	ws->masks_left -= WSHEAD_MASK;
+	memcpy(mask, ws->masks + ws->masks_left, WSHEAD_MASK);
 	return 0;
-}
-
-static void
-apply_mask(uint8_t *p, size_t len, const uint8_t mask[MASK_LEN])
-{
-	uint32_t key;
-	uint64_t key2, v;
-
-	memcpy(&key, mask, MASK_LEN);
-	key2 = (uint64_t)key << 32 | key;
-	for (; len >= sizeof(v); p += sizeof(v), len -= sizeof(v)) {
-		memcpy(&v, p, sizeof(v));
-		v ^= key2;
-		memcpy(p, &v, sizeof(v));
-	}
-	for (size_t i = 0; i < len; i++)
-		p[i] ^= mask[i % MASK_LEN];
 }
 
 static size_t
 head_len(size_t len)
 {
-	return 2 + (len < 126 ? 0 : len < 65536 ? 2u : 8u) + MASK_LEN;
+	return 2 + (len < 126 ? 0 : len < 65536 ? 2u : 8u) + WSHEAD_MASK;
 }
 
 static void
-write_head(uint8_t *p, unsigned opcode, size_t len, const uint8_t mask[MASK_LEN])
+write_head(uint8_t *p, unsigned opcode, size_t len, const uint8_t mask[WSHEAD_MASK])
 {
 	size_t n = len < 126 ? 0 : len < 65536 ? 2 : 8;
 
-	p[0] = (uint8_t)(FIN | opcode);
-	p[1] = (uint8_t)(MASKED | (n == 0 ? len : n == 2 ? 126 : 127));
+	p[0] = (uint8_t)(WSHEAD_FIN | opcode);
+	p[1] = (uint8_t)(WSHEAD_MASKED | (n == 0 ? len : n == 2 ? 126 : 127));
 	for (size_t i = 0; i < n; i++)
 		p[2 + i] = (uint8_t)((uint64_t)len >> (8 * (n - 1 - i)));
-	memcpy(p + 2 + n, mask, MASK_LEN);
+	memcpy(p + 2 + n, mask, WSHEAD_MASK);
 }
 
 uint8_t *
@@ -109,7 +89,7 @@ commit(struct ws *ws, unsigned opcode, size_t len)
 {
 	struct outq *q = ws->out;
 	size_t head = head_len(len), gap = ws->begun_head - head;
-	uint8_t mask[MASK_LEN];
+	uint8_t mask[WSHEAD_MASK];
 
 	if (draw_mask(ws, mask) < 0)
 		return -EIO;
@@ -121,7 +101,7 @@ commit(struct ws *ws, unsigned opcode, size_t len)
 		memmove(q->buf + q->end + head, q->buf + q->end + ws->begun_head, len);
 	}
 	write_head(q->buf + q->end, opcode, len, mask);
-	apply_mask(q->buf + q->end + head, len, mask);
+	wshead_mask(q->buf + q->end + head, len, mask);
 	outq_commit(q, head + len);
 	return 0;
 }
@@ -184,32 +164,22 @@ take(struct ws *ws, uint8_t *buf, size_t len)
 	return 0;
 }
 
-/* How long the head in hand is, as far as its first bytes tell. */
+/* Of the head in hand. */
 static size_t
 head_size(const struct ws *ws)
 {
-	unsigned len;
-
-	if (ws->head_len < 2)
-		return 2;
-	len = ws->head[1] & 0x7f;
-	return 2u + (len == 126 ? 2u : len == 127 ? 8u : 0u) + ((ws->head[1] & MASKED) != 0 ? MASK_LEN : 0u);
+	return wshead_size(ws->head, ws->head_len);
 }
 
 /* More of the head in hand, up to size bytes of it. False: not now, or not all. */
 static bool
 read_head(struct ws *ws, size_t size)
 {
-	unsigned len;
-
 	if (ws->head_len < size)
 		ws->head_len += take(ws, ws->head + ws->head_len, size - ws->head_len);
 	if (ws->head_len < size)
 		return false;
-	len = ws->head[1] & 0x7f;
-	ws->left = len < 126 ? len : 0;
-	for (unsigned i = 0; len >= 126 && i < (len == 126 ? 2u : 8u); i++)
-		ws->left = ws->left << 8 | ws->head[2 + i];
+	ws->left = wshead_payload(ws->head);
 	return true;
 }
 
@@ -243,7 +213,7 @@ on_recv(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, int flags, void
 static bool
 may_be_bulk(const struct ws *ws)
 {
-	return !ws->fragmented && ws->head_given == 0 && ws->head[0] == (FIN | WSLAY_BINARY_FRAME) && ws->head[1] >= 126 && ws->head[1] <= 127;
+	return !ws->fragmented && ws->head_given == 0 && ws->head[0] == (WSHEAD_FIN | WSLAY_BINARY_FRAME) && ws->head[1] >= 126 && ws->head[1] <= 127;
 }
 
 static bool
@@ -294,7 +264,7 @@ begin_frame(struct ws *ws)
 	ws->bulk = is_bulk(ws);
 	ws->bulk_len = 0;
 	if ((ws->head[0] & 0x0f) <= WSLAY_BINARY_FRAME)
-		ws->fragmented = (ws->head[0] & FIN) == 0;
+		ws->fragmented = (ws->head[0] & WSHEAD_FIN) == 0;
 	return true;
 }
 
@@ -334,7 +304,7 @@ static int
 on_mask(wslay_event_context_ptr wslay, uint8_t *buf, size_t len, void *arg)
 {
 	(void)wslay;
-	return len == MASK_LEN && draw_mask(arg, buf) == 0 ? 0 : -1;
+	return len == WSHEAD_MASK && draw_mask(arg, buf) == 0 ? 0 : -1;
 }
 
 static void

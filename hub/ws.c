@@ -15,13 +15,13 @@
 #include "hub/conn.h"
 #include "hub/session.h"
 #include "proto/hub/limits.h"
+#include "proto/hub/wshead.h"
 
 #define MSG_START	(96u * 1024)	/* holds a DATA frame or a log_chunk without growing */
 #define PONGS_MAX	64u		/* queued answers: then the peer must read first */
 #define FRAGMENTS_MAX	4096u
 
 #define BULK_MIN	1024u		/* below it wslay does as well */
-#define HEAD_MAX	14u
 
 struct ws_msg {
 	struct conn *conn;
@@ -29,7 +29,7 @@ struct ws_msg {
 	bool data;		/* the frame in hand belongs to it */
 	bool fragmented;	/* more frames of it are to come */
 	unsigned fragments;
-	uint8_t head[HEAD_MAX];	/* of the frame in hand */
+	uint8_t head[WSHEAD_MAX];	/* of the frame in hand */
 	size_t head_len, head_given;	/* bytes read; bytes wslay has had of them */
 	uint64_t left;		/* payload of it that wslay has not had */
 	bool bulk;
@@ -181,23 +181,18 @@ msg_cb(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *ar
 	shrink_msg(conn);
 }
 
-/* How long the head in hand is, as far as its first bytes tell. */
+/* Of the head in hand. */
 static size_t
 head_size(const struct ws_msg *m)
 {
-	unsigned len;
-
-	if (m->head_len < 2)
-		return 2;
-	len = m->head[1] & 0x7f;
-	return 2u + (len == 126 ? 2u : len == 127 ? 8u : 0u) + ((m->head[1] & 0x80) != 0 ? 4u : 0u);
+	return wshead_size(m->head, m->head_len);
 }
 
 /* Reads the head of the next frame and decides who takes it. 1 = known, 0 = not now, -errno. */
 static int
 read_head(struct ws_msg *m)
 {
-	unsigned opcode, bytes;
+	unsigned opcode;
 
 	while (m->head_len < head_size(m)) {
 		ssize_t n = take(m->conn, m->head + m->head_len, head_size(m) - m->head_len);
@@ -206,39 +201,16 @@ read_head(struct ws_msg *m)
 			return (int)n;
 		m->head_len += (size_t)n;
 	}
-	bytes = m->head[1] & 0x7f;
-	m->left = bytes;
-	if (bytes >= 126) {
-		m->left = 0;
-		for (unsigned i = 0; i < (bytes == 126 ? 2u : 8u); i++)
-			m->left = m->left << 8 | m->head[2 + i];
-	}
+	m->left = wshead_payload(m->head);
 	opcode = m->head[0] & 0x0f;
-	m->bulk = m->head[0] == (0x80 | WSLAY_BINARY_FRAME) && (m->head[1] & 0x80) != 0 && !m->fragmented &&
+	m->bulk = m->head[0] == (WSHEAD_FIN | WSLAY_BINARY_FRAME) && (m->head[1] & WSHEAD_MASKED) != 0 && !m->fragmented &&
 	    m->left >= BULK_MIN && m->left <= HUB_MESSAGE_MAX && m->conn->state == CONN_OPEN;
 	if (opcode <= WSLAY_BINARY_FRAME)
-		m->fragmented = (m->head[0] & 0x80) == 0;
+		m->fragmented = (m->head[0] & WSHEAD_FIN) == 0;
 	m->bulk_len = m->bulk ? (size_t)m->left : 0;
 	m->head_given = 0;
 	m->conn->msg_len = m->bulk ? 0 : m->conn->msg_len;
 	return 1;
-}
-
-static void
-unmask(uint8_t *p, size_t len, const uint8_t key[4])
-{
-	uint64_t wide, word;
-	size_t i = 0;
-
-	memcpy(&wide, key, 4);
-	memcpy((uint8_t *)&wide + 4, key, 4);
-	for (; i + 8 <= len; i += 8) {
-		memcpy(&word, p + i, 8);
-		word ^= wide;
-		memcpy(p + i, &word, 8);
-	}
-	for (; i < len; i++)
-		p[i] ^= key[i & 3];
 }
 
 /* 1 = delivered, 0 = not now, -errno. */
@@ -256,7 +228,7 @@ read_bulk(struct ws_msg *m)
 			return (int)n;
 		conn->msg_len += (size_t)n;
 	}
-	unmask(conn->msg, m->bulk_len, m->head + m->head_len - 4);
+	wshead_mask(conn->msg, m->bulk_len, m->head + m->head_len - WSHEAD_MASK);
 	m->bulk = false;
 	m->head_len = 0;
 	m->left = 0;
