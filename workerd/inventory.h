@@ -26,7 +26,7 @@ void inventory_init(struct inventory *inv);
 /* Looks now and sends WORK_EV_USB for each device, then WORK_EV_INVENTORY. 0 or -errno of the channel. */
 int inventory_send(const struct workerd *w, struct ipc_chan *chan);
 
-/* machine.h, of now. Another value than at the start: the launcher shall try again, which it does before it starts the next workerd. */
+/* machine.h, of now. Another value than at the start: the launcher shall try again, which it does for the next workerd. */
 uint32_t inventory_machine(const struct inventory *inv);
 
 /* Where the executable of that name is that workloads would find; false = nowhere. path is cut at size. */

@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from lib import proc
+from lib.agent import exe
 from lib.netns import Namespace
 from lib.proc import wait_for
 from lib.session import new_id
@@ -232,5 +233,28 @@ def test_kvm_and_the_name_of_the_system_that_change_are_told(agent, hub):
             ns.sh("chmod 600 /mnt/kvm")
             assert not hub.request("inventory_req", {})["payload"]["capabilities"].get("virtualization", False)
         assert a.pid("workerd") == workerd and s.live
+    finally:
+        ns.close()
+
+
+@pytest.mark.root
+def test_what_changes_while_workerd_starts_is_tried(agent, hub):
+    """Between the launcher's look and workerd's own: nft comes back in a moment that neither of them would see later."""
+    if not found("nft", "pasta") == ["nft", "pasta"]:
+        pytest.skip("skipped: no nft (package nftables) or no pasta (package passt)")
+    hub.b.edgeward = True
+    ns = Namespace(mounts=True)
+    try:
+        ns.enter = [x for x in ns.enter if x != "-n"]
+        ns.sh("mount -t tmpfs -o mode=755 none /mnt; mkdir /mnt/u /mnt/w /mnt/net; mknod -m 666 /mnt/net/tun c 10 200; mount --bind /mnt/net /dev/net; "
+              "mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/u,workdir=/mnt/w none /usr/sbin; rm /usr/sbin/nft; touch /mnt/wait")
+        real = exe("workerd")
+        ns.sh(f"cp {real} /mnt/workerd; mkdir -m 777 /mnt/t; printf '#!/bin/sh\\n: > /mnt/t/begun; while [ -e /mnt/wait ]; do sleep 0.05; done; "
+              f"exec /mnt/workerd \"$@\"\\n' > /mnt/first; chmod 755 /mnt/first; mount --bind /mnt/first {real}")
+        a = agent(ns=ns, wait=False)
+        wait_for(lambda: os.path.exists(ns.root + "/mnt/t/begun"), 20, "workerd is begun, and has not looked yet")
+        ns.sh("umount -l /usr/sbin; rm /mnt/wait")
+        a.connected(40)
+        assert caps(hub)["packet_filter"] is True, caps(hub)
     finally:
         ns.close()

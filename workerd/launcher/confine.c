@@ -212,10 +212,10 @@ confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gi
 
 	if (machine == c->machine)
 		return;
-	c->machine = machine;
 	pid = begin_rehearsal(c->first, uid, gid);
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
 		return;
+	c->machine = machine;	/* as it was before the trial: what changed beside it is another value the next time */
 	if ((others | (uint32_t)*c->first) != ready->parts)
 		log_info("what this machine gives to workloads has changed: %#x, now %#x", ready->parts, others | (uint32_t)*c->first);
 	ready->parts = others | (uint32_t)*c->first;

@@ -24,8 +24,8 @@ struct confine {
 void confine_init(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
 
 /*
- * Before another workerd: user namespaces may have been switched off or on, the packet filter's programs installed. If machine.h says so, what
- * can be done here is tried again; what cannot be tried now stays as it was.
+ * For another workerd that has said HELLO: user namespaces may have been switched off or on, the packet filter's programs installed. If
+ * machine.h says so, what can be done here is tried again; what cannot be tried now stays as it was, and is tried for the next one.
  */
 void confine_again(struct confine *c, struct launch_ready *ready, uid_t uid, gid_t gid);
 

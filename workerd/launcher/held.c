@@ -261,6 +261,8 @@ on_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct ipc_hdr hdr = { .type = LAUNCH_EV_HELD };
 	int r = ipc_take_hello(chan, msg, IPC_ROLE_WORKERD, NULL);
 
+	/* It has noted by now what the machine is like, and ends when that changes: what changed before is tried here, what does later in time. */
+	confine_again(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	l->worker_up = true;
 	loop_timer_del(l->loop, &l->reloaded);
 	notify_send(&l->notify, "READY=1\nSTATUS=workerd runs");

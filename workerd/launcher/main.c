@@ -61,7 +61,6 @@ start_worker(struct loop_timer *timer)
 	}
 	if (l->ready.pool_count == 0 && l->ready.pool_first == LAUNCH_POOL_AWAITED)
 		pool_load_foreign(l->pool_file, l->uid, l->gid, &l->ready.pool_first, &l->ready.pool_count, &l->ready.pool_gid);
-	confine_again(&l->confine, &l->ready, l->ready.pool_count != 0 ? l->ready.pool_first : 0, l->ready.pool_gid);
 	r = ipc_pair(CHANNEL_BUFFER, fds, NULL);
 	give[0] = r == 0 ? fds[1] : -1;
 	if (r < 0 || (l->worker = spawn_daemon(l->worker_argv, give, 2, &l->nofile)) < 0)
