@@ -132,6 +132,7 @@ beat_due(struct loop_timer *timer)
 	if (s->state != SESSION_UP)
 		return;
 	invframe_beat(s);
+	branches_expire(s);
 	loop_timer_set_ms(s->p.loop, &s->beat, jitter_between(s->beat_ms * 3 / 4, s->beat_ms * 5 / 4));
 	/* Moved on with every beat, so that while all is well it never comes: a wake-up less in each 20 s. */
 	loop_timer_set(s->p.loop, &s->check, judgement(s));

@@ -64,8 +64,8 @@ branches_free(struct session *s)
 		drop(s, &s->branches);
 }
 
-static void
-expire(struct session *s)
+void
+branches_expire(struct session *s)
 {
 	for (struct branch **p = &s->branches; *p != NULL;) {
 		if (monotime_diff_ms(monotime_now(), (*p)->begun) < BRANCH_KEEP_MS) {
@@ -147,7 +147,7 @@ branch_chunk(struct session *s, const struct cloop_frame *f)
 	int64_t offset, total;
 	size_t len = 0;
 
-	expire(s);
+	branches_expire(s);
 	if (!handle_ok(f->handle)) {
 		log_warn("the hub ships a branch for no handle");
 		return;
@@ -268,7 +268,7 @@ branch_stream(struct session *s, const struct cloop_frame *f, uint32_t channel)
 	const char *code, *why;
 	struct json_w w;
 
-	expire(s);
+	branches_expire(s);
 	why = stream_begin(s, f->payload, channel, &code);
 	if (why != NULL) {
 		session_send_error(s, f->id, code, why);
@@ -285,7 +285,7 @@ branch_claim(struct session *s, const char *handle)
 	struct branch **p = find(s, handle);
 	int fd = -1;
 
-	expire(s);
+	branches_expire(s);
 	p = find(s, handle);
 	if (*p == NULL)
 		return -1;

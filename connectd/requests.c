@@ -1,7 +1,8 @@
 /*
  * start and signal on their way through workerd. Each request keeps its own ids from the frame to the answer, and each is
  * answered exactly once: by workerd's word, or, when workerd went away in between, by what the new one holds. A start that the old
- * one had not taken is given to the new one, once: it may be what ended the old one.
+ * one had not taken is given to the new one, once: it may be what ended the old one. What workerd shows as a workload it has taken:
+ * what the start was made of, the branch that came with it included, is not kept until the answer, which a fetch may put off by an hour.
  *
  * workerd is the authority on repetition (a start for a handle it holds is answered as before) and on order (both kinds
  * travel on one channel).
@@ -29,7 +30,7 @@ struct request {
 	uint32_t ipc_id;	/* 0 = not with workerd now */
 	bool accepted;		/* START: workerd has said yes, the process is not there yet */
 	int32_t signo;
-	uint8_t *spec;		/* START without an answer, to be said once more; NULL = it is not */
+	uint8_t *spec;		/* START that workerd has not taken, to be said once more; NULL = it is not */
 	size_t len;
 	int branch;		/* that goes with it, -1 = none */
 	char handle[HANDLE_SIZE];
@@ -211,6 +212,8 @@ void
 requests_workload(struct session *s, const struct mirror_entry *e)
 {
 	for (struct request **p = &s->requests; *p != NULL;) {
+		if ((*p)->kind == REQUEST_START && strcmp((*p)->handle, e->w.handle) == 0)
+			forget_spec(s, *p);
 		if ((*p)->kind == REQUEST_START && (*p)->accepted && strcmp((*p)->handle, e->w.handle) == 0 &&
 		    try_started(s, *p))
 			finish(s, p);

@@ -168,6 +168,7 @@ w_ended(struct ipc_chan *chan, int err, void *ctx)
 static const struct ipc_rule w_rules[] = {
 	ROW(IPC_HELLO), ROW(WORK_REQ_START), ROW(WORK_REQ_SIGNAL), ROW(WORK_REQ_SYNC), ROW(WORK_EV_SUB), ROW(WORK_EV_CREDIT),
 	ROW(WORK_EV_ACK), ROW(WORK_EV_DELIVERED), ROW(WORK_EV_DISOWN), ROW(WORK_EV_SESSION), ROW(WORK_REQ_FILE), ROW(WORK_REQ_REVOKE),
+	ROW(WORK_REQ_INVENTORY),
 };
 
 void

@@ -1,4 +1,5 @@
 /* Starts and signals of a session, on both dialects (B54). Places: connectd/{requests,cloop_start,frames}.c. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -296,6 +297,91 @@ test_b54_orders_and_repetitions(void **state)
 	assert_int_equal(rounds, 24);
 }
 
+static unsigned
+open_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir) != NULL)
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void
+ship(const char *handle)
+{
+	rig_hub("{\"v\":1,\"type\":\"branch_chunk\",\"handle\":\"%s\",\"payload\":{\"offset\":0,\"total\":3,\"data\":\"YWJj\"}}", handle);
+}
+
+/* Its file is as large as the branch, and the answer to a start with a workspace comes when the payload runs. */
+static void
+a_branch_is_kept_until_workerd_has_it(void **state)
+{
+	struct work_workload w = rig_running(1, "h", 0);
+	unsigned before;
+	uint32_t id;
+
+	w.state = WORK_PENDING;
+	w.pid = 0;
+	rig_workerd(NULL, 0);
+	rig_connect(true, "[]");
+	before = open_fds();
+	ship("h");
+	assert_int_equal(open_fds(), before + 2);
+	rig_hub(RIG_START("c1", "h"));
+	assert_non_null(rig_rec(WORK_REQ_START));
+	assert_int_equal(open_fds(), before + 1);
+	/* This workerd ends before it took it: the next one is given it, and what it has not answered is not kept again. */
+	rig_workerd_dies();
+	rig_workerd(NULL, 0);
+	id = rig_rec(WORK_REQ_START)->id;
+	rig_tell(&w);
+	assert_int_equal(open_fds(), before);
+	rig_answer(WORK_ANS_START, id, WORK_REFUSED_START_FAILED, 0, "no");
+	rig_gone(1);
+	/* One that shows it as a workload has taken it. */
+	ship("g");
+	rig_hub(RIG_START("c2", "g"));
+	id = rig_rec(WORK_REQ_START)->id;
+	assert_int_equal(open_fds(), before + 1);
+	w.wid = 2;
+	snprintf(w.handle, sizeof(w.handle), "g");
+	rig_tell(&w);
+	rig_turn();
+	assert_int_equal(open_fds(), before);
+	rig_drop_frames();
+	rig_answer(WORK_ANS_START, id, WORK_OK, 2, "");
+	w.state = WORK_RUNNING;
+	w.pid = 7;
+	rig_tell(&w);
+	rig_turn();
+	assert_string_equal(rig_str(rig_frame("started"), "handle_id"), "g");
+	assert_string_equal(rig_str(rig_envelope(), "id"), "c2");
+}
+
+static void
+a_branch_that_no_start_comes_for_goes(void **state)
+{
+	unsigned before;
+
+	rig_workerd(NULL, 0);
+	rig_connect(true, "[]");
+	before = open_fds();
+	ship("h");
+	for (int64_t ms = 0; ms < BRANCH_KEEP_MS + 30000; ms += 5000) {
+		if (ms < BRANCH_KEEP_MS)
+			assert_int_equal(open_fds(), before + 2);
+		rig_advance(5000);
+		rig_hub("{\"v\":1,\"type\":\"heartbeat_ack\",\"payload\":{\"seq\":%llu}}", (unsigned long long)rig.link.beat_seq);
+		rig_drop_frames();
+	}
+	assert_int_equal(rig.link.state, CTL_LINK_CONNECTED);
+	assert_int_equal(open_fds(), before);
+}
+
 int
 main(void)
 {
@@ -304,6 +390,7 @@ main(void)
 		T(start_is_answered_once), T(refusals_have_their_frames), T(bad_starts_do_not_reach_workerd),
 		T(a_large_start_goes_by_memfd),
 		T(over_the_limit_of_disk_20), T(over_the_limit_of_disk_19), T(over_the_limit_of_disk_edgeward1), T(test_b54_orders_and_repetitions),
+		T(a_branch_is_kept_until_workerd_has_it), T(a_branch_that_no_start_comes_for_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
