@@ -16,6 +16,7 @@ import pytest
 
 from lib import proc, workdrv
 from lib.agent import BUILD
+from lib.netns import Namespace
 from lib.workdrv import OK, POOL_COUNT, POOL_FIRST, POOL_GID, SANDBOX, Device
 
 root = pytest.mark.root
@@ -342,6 +343,53 @@ def test_shown_directories(tmp_path_factory):
             assert shown in d.start(["/bin/true"], work_dir="s", expect=SANDBOX)
     finally:
         shutil.rmtree(shown, ignore_errors=True)
+
+
+@root
+def test_what_is_the_agents_is_hidden_wherever_it_lies():
+    """/etc/edgeward and the two others may be links to below what a workload sees, by way of other links."""
+    ns = Namespace(mounts=True)
+    try:
+        ns.sh("mount -t tmpfs -o mode=755 none /mnt; mkdir -p /mnt/u /mnt/w /opt; mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc; "
+              "mount -t tmpfs -o mode=755 none /opt; mount -t tmpfs -o mode=755 none /var/lib; rm -rf /etc/edgeward; mkdir -p /opt/site/agent/sub /opt/site/data /opt/more; "
+              "ln -s /opt/way /etc/edgeward; ln -s site/agent /opt/way; ln -s ../../opt/site/data /var/lib/edgeward; "
+              "for f in site/agent/policy.conf site/agent/sub/key site/data/credential more/f site/g; do echo secret > /opt/$f; done")
+        enter = [x for x in ns.enter if x != "-n"]
+        look = ("cat /etc/edgeward/policy.conf /opt/site/agent/policy.conf /opt/site/agent/sub/key /opt/way/sub/key /opt/site/data/credential /var/lib/edgeward/* "
+                "2>/dev/null; ls -A /opt/site/agent /opt/site/data; cat /opt/more/f /opt/site/g; touch /opt/site/agent/x 2>/dev/null; echo $?")
+        with Device(enter=enter) as d:
+            want = "/opt/site/agent:\n\n/opt/site/data:\nsecret\nsecret\n1\n"
+            assert sh(d, look, "n") == want
+            # Moved while the launcher runs.
+            ns.sh("mv /opt/site/agent /opt/more/agent; ln -sfn /opt/more/agent /etc/edgeward")
+            assert sh(d, "cat /opt/more/agent/* /opt/more/agent/*/* /etc/edgeward/* 2>/dev/null; ls -A /opt/more", "n") == "agent\nf\n"
+            ns.sh("rm /etc/edgeward; mkdir /etc/edgeward; echo secret > /etc/edgeward/f")
+            assert sh(d, "cat /etc/edgeward/f 2>&1 | grep -c secret; cat /opt/more/agent/policy.conf", "n") == "0\nsecret\n"
+        with Device(enter=enter, conf="show = /opt/site/data/shown /mnt\n") as d:
+            ns.sh("mkdir /opt/site/data/shown; echo yes > /opt/site/data/shown/f")
+            assert sh(d, "cat /opt/site/data/shown/f; ls -A /opt/site/data", "n") == "yes\nshown\n", "what edgeward.conf shows is seen, and nothing beside it"
+    finally:
+        ns.close()
+
+
+def test_what_the_command_line_names_is_hidden():
+    """Files and directories of an agent below a directory that is shown, by its name and by a link; work goes on in the work root there."""
+    shown = f"/tmp/ewshown.{os.getpid()}"
+    os.mkdir(shown)
+    os.chmod(shown, 0o755)
+    os.symlink(shown, shown + ".link")
+    try:
+        with Device(tmp=shown, conf=f"show = {shown} {shown}.link\n", plain=os.geteuid() != 0) as d:
+            os.chmod(f"{d.dir}/state", 0o755)
+            with open(f"{d.dir}/beside", "w", encoding="ascii") as f:
+                f.write("seen\n")
+            for place in (d.dir, d.dir.replace(shown, shown + ".link")):
+                out = sh(d, f"cd {place}; cat conf policy pool 2>/dev/null; ls -A state run; cat beside; pwd -P >/dev/null; cat conf 2>&1", "w")
+                assert out.startswith("run:\n\nstate:\nseen\n") and "ermission denied" in out, out
+            assert sh(d, "echo mine > f; cat f; pwd", "w") == f"mine\n{d.dir}/work/w\n"
+    finally:
+        shutil.rmtree(shown)
+        os.unlink(shown + ".link")
 
 
 @root

@@ -70,7 +70,7 @@ FOLDER_MAX = {
     "privaccount": (200, []),
     # main.c and held.c are the launcher; handover.c is its own upgrade, between two workerds; the others run in its child, after
     # the ids were given up, and confine.c once at start
-    "workerd/launcher": (800, ["workinit.c", "carrier.c", "attached.c", "initlink.c", "confine.c", "filter.c", "view.c", "netns.c", "ruleset.c", "secretfs.c"]),
+    "workerd/launcher": (800, ["workinit.c", "carrier.c", "attached.c", "initlink.c", "confine.c", "filter.c", "hide.c", "view.c", "netns.c", "ruleset.c", "secretfs.c"]),
 }
 # Root's one-shots, which share a folder and a core: .c files each is made of. Every file of the folder is in one of them.
 EXECUTABLE_MAX = {

@@ -235,6 +235,7 @@ main(int argc, char **argv)
 	static char worker[PATH_MAX];
 	enum log_level level = LOG_LEVEL_INFO;
 	bool only_check = false, bad = false;
+	static const char hidden[HIDE_OWN + 1] = "cprsP";	/* most of it is workerd's, and none a workload's to see */
 	static const struct option longs[] = { { "help", no_argument, NULL, 'h' }, { 0 } };
 	int opt, r, state;
 
@@ -242,6 +243,8 @@ main(int argc, char **argv)
 	spawn_beside("workerd", worker, sizeof(worker));
 	self.worker_argv = argv;	/* it takes the same options and leaves out ours */
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
+		if (strchr(hidden, opt) != NULL)
+			self.confine.view.own[strchr(hidden, opt) - hidden] = optarg;
 		switch (opt) {
 		case 'P': self.pool_file = optarg; break;
 		case 'w': snprintf(worker, sizeof(worker), "%s", optarg); break;

@@ -1,6 +1,6 @@
 /*
  * The table of what a workload sees, and the mounts that make it so. Everything not named here is absent: homes, /root, /srv,
- * /var, the agent's state and run directories, sockets of the machine's services, other work directories.
+ * /var, sockets of the machine's services, other work directories. What is the agent's own is hidden wherever it lies (hide.c).
  *
  * Who calls: workinit, as the runner, in namespaces of its own, before it gives up the capabilities it has there; and the
  * payload's child for Landlock. The sources are paths of the machine that root owns, and the work directory, which is reached as
@@ -24,6 +24,7 @@
 #include "common/cleanup.h"
 #include "common/sandbox.h"
 #include "proto/ipc/launch.h"
+#include "workerd/launcher/hide.h"
 
 /* Where the new root grows: there on every machine, and nothing that is shown lies below it. */
 #define AT		"/proc"
@@ -38,7 +39,6 @@ enum kind {
 	OWN,		/* private, writable, gone with the workload */
 	NODE,		/* a device everybody may use */
 	LINK,
-	HIDDEN,		/* of a SYSTEM directory, where it is there: empty */
 };
 
 static const struct row {
@@ -62,7 +62,6 @@ static const struct row {
 	{ LINK, "/dev/bus", "edgeward/bus" }, { LINK, "/dev/ptmx", "pts/ptmx" }, { LINK, "/dev/fd", "/proc/self/fd" }, { LINK, "/dev/stdin", "/proc/self/fd/0" },
 	{ LINK, "/dev/stdout", "/proc/self/fd/1" }, { LINK, "/dev/stderr", "/proc/self/fd/2" },
 	{ LINK, "/var/tmp", "/tmp" }, { LINK, "/var/run", "/run" },
-	{ HIDDEN, "/etc/edgeward", NULL },
 };
 static_assert(sizeof(rows) / sizeof(rows[0]) <= VIEW_ROWS, "room in struct view");
 
@@ -174,8 +173,6 @@ lay_out(const struct view_entry *e, bool own_net)
 		return make_file(at, NULL, 0);
 	case LINK:
 		return symlink(row->target, at) < 0 ? -errno : 0;
-	case HIDDEN:
-		return 0;
 	}
 	return 0;
 }
@@ -195,8 +192,6 @@ open_up(const struct view_entry *e)
 		    sizeof(writable)) < 0 ? -errno : 0;
 	case NODE:
 		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
-	case HIDDEN:
-		return mount(AT "/run/empty", at, NULL, MS_BIND, NULL) < 0 ? gone_is_fine(-errno) : 0;
 	case SYSTEM:
 	case NAMES:
 	case DIR:
@@ -223,20 +218,32 @@ bind_socket(const char *from, char *at)
 	return mount(from, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
+/* What is shown may lead to where something of ours lies below. */
 static int
-show(const char *list)
+show_dir(const struct hidden *hidden, const char *from, char *at, const char *work_dir, const char *all)
+{
+	char real[PATH_MAX];
+	int r = hide_resolve(hidden->proc, from, real);
+
+	if (r == 0)
+		r = bind_dir(from, at);
+	return r == 0 && real[0] != '\0' ? hide_below(hidden, real, at, AT, work_dir, all) : r;
+}
+
+static int
+show(const struct hidden *hidden, const char *all, const char *work_dir)
 {
 	char from[PATH_MAX], at[PATH_MAX];
 	struct stat st;
 	int r = 0;
 
-	while (*list != '\0' && r == 0) {
+	for (const char *list = all; *list != '\0' && r == 0;) {
 		size_t len = strcspn(list, " ");
 
 		memcpy(from, list, len);
 		from[len] = '\0';
 		below(at, list, len);
-		r = stat(from, &st) < 0 ? -errno : S_ISSOCK(st.st_mode) ? bind_socket(from, at) : bind_dir(from, at);
+		r = stat(from, &st) < 0 ? -errno : S_ISSOCK(st.st_mode) ? bind_socket(from, at) : show_dir(hidden, from, at, work_dir, all);
 		list += len + (list[len] == ' ');
 	}
 	return r;
@@ -371,7 +378,7 @@ mount_secrets(const struct view_wish *wish)
 }
 
 static int
-mount_all(const struct view *view, const struct view_wish *wish, char *work_dir, int machine_proc, bool *ret_proc)
+mount_all(const struct view *view, const struct view_wish *wish, const struct hidden *hidden, char *work_dir, int machine_proc, bool *ret_proc)
 {
 	struct mount_attr system = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
 	struct mount_attr work = { .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE };
@@ -384,7 +391,9 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 	if (r == 0 && wish->fw != NULL)
 		r = name_resolvers(wish->fw);
 	if (r == 0)
-		r = show(wish->show);
+		r = hide_below(hidden, "", AT, AT, work_dir, wish->show);
+	if (r == 0)
+		r = show(hidden, wish->show, work_dir);
 	if (r == 0)
 		r = make_dir(work_dir);
 	if (r == 0 && wish->secrets && mkdir(AT LAUNCH_SECRETS, 0755) < 0)
@@ -410,7 +419,8 @@ mount_all(const struct view *view, const struct view_wish *wish, char *work_dir,
 int
 view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc)
 {
-	_cleanup_close_ int machine_proc = -1;
+	_cleanup_close_ int machine_proc = -1, proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	static struct hidden hidden;
 	char dir[PATH_MAX] = AT;
 	int r;
 
@@ -420,7 +430,9 @@ view_enter(const struct view *view, const struct view_wish *wish, bool *ret_proc
 		return -ENOENT;
 	if (!wish->own_proc && (machine_proc = open_tree(AT_FDCWD, "/proc", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE)) < 0)
 		return -errno;
-	r = mount_all(view, wish, dir, machine_proc, ret_proc);
+	r = hide_find(&hidden, proc, view->own);
+	if (r == 0)
+		r = mount_all(view, wish, &hidden, dir, machine_proc, ret_proc);
 	if (r < 0)
 		return r;
 	if (chdir(AT) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir(dir + AT_LEN) < 0)

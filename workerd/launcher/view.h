@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "proto/ipc/firewall.h"
+#include "workerd/launcher/hide.h"
 
 #define VIEW_ROWS	64
 
@@ -19,6 +20,7 @@ struct view_entry {
 struct view {
 	struct view_entry entries[VIEW_ROWS];
 	unsigned n;
+	const char *own[HIDE_OWN];	/* the caller's, before view_init(): files and directories that are hidden besides those of every device */
 };
 
 void view_init(struct view *view);
