@@ -52,6 +52,16 @@ pause_then_start(struct rf_job *job)
 	job->backoff_ms = job->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : job->backoff_ms * 2;
 }
 
+/* A container may not let us, and mostly has none. */
+static void
+deny_fuse(void)
+{
+	int r = self.cgroup->base[0] != '\0' ? rf_cgroup_deny_fuse(self.cgroup) : -ENOENT;
+
+	if (r < 0 && access("/dev/fuse", F_OK) == 0)
+		log_warn("the work may open /dev/fuse: no filter for its cgroup (%s)", strerror(-r));
+}
+
 static void
 start_job(struct rf_job *job)
 {
@@ -66,6 +76,8 @@ start_job(struct rf_job *job)
 		rf_cgroup_remove(self.cgroup);
 		self.cgroup->base[0] = '\0';
 	}
+	if (job->in_cgroup && geteuid() == 0)
+		deny_fuse();
 	pid = rf_spawn(job, procs);
 	if (pid < 0) {
 		log_error("cannot start %s: %s", job->name, strerror(-pid));

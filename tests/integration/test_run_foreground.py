@@ -15,6 +15,8 @@ import time
 
 import pytest
 
+from lib.netns import Namespace
+
 BUILD = os.environ.get("EDGEWARD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
 RUN_FOREGROUND = os.path.join(BUILD, "packaging/run-foreground")
 UIDS = 7000000 + os.getpid() % 20000 * 64      # another test run on this machine has others
@@ -336,3 +338,31 @@ def test_long_directory(tmp_path):
     site.start()
     err = site.proc.communicate(timeout=10)[1]
     assert site.proc.returncode == 1 and "too long for a socket" in err
+
+
+@as_root
+def test_nobody_of_the_work_opens_fuse(agent, hub):
+    """A file of a FUSE mount makes close() of another process wait past SIGKILL. In a view there is no such node; a taken-over workerd starts
+    work without one, as the level uid does, and has the machine's /dev."""
+    ns = Namespace(mounts=True)
+    try:
+        ns.enter = [x for x in ns.enter if x != "-n"]
+        ns.sh("mount -t tmpfs none /mnt; mknod -m 666 /mnt/fuse c 10 229; test -e /dev/fuse && mount --bind /mnt/fuse /dev/fuse || mount --bind /mnt /dev/shm")
+        node = "/dev/fuse" if os.path.exists("/dev/fuse") else "/dev/shm/fuse"
+        script = f"ls -d {node} 2>/dev/null; for n in {node} /dev/null; do (exec 3<>$n) 2>/dev/null && echo $n opened; done; true"
+        a = agent(ns=ns, policy={"work": {"sandbox-level": "uid"}})
+        a.connected()
+        assert not any("may open /dev/fuse" in line for line in a.log_text().splitlines())
+        assert hub.finish(hub.start(script)).text == f"{node}\n/dev/null opened\n".encode()
+        uid = a.pool.start
+        other = ns.run("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "sh", "-c", script, check=False).stdout
+        if f"{node} opened" not in other:
+            pytest.skip("skipped: FUSE cannot be opened on this machine by anybody")
+        with open(a.policy_file, "w", encoding="ascii"):
+            pass
+        old = a.pid("workerd")
+        os.kill(a.pid("launcher"), signal.SIGHUP)
+        a.restarted("workerd", old)
+        assert hub.finish(hub.start(script)).text == b"/dev/null opened\n", "in a view"
+    finally:
+        ns.close()
