@@ -1,7 +1,7 @@
 """Integration tests: the real executables of a build directory (EDGEWARD_BUILD, default build/) with a scripted hub.
 
-Fixtures: ca (one for the session), hub (scripted, TLS, fresh), agent (factory: agent(...) starts a device), net (two
-network namespaces; root only). The fixtures fail a test whose hub saw the agent break the protocol, whose agent logged a
+Fixtures: ca (one for the session), hub (scripted, TLS, fresh), agent (factory: agent(...) starts a device), ehub and ehub_agent (the same with
+edgehub), edgehub (for scripted agents), net (two network namespaces; root only). The fixtures fail a test whose hub saw the agent break the protocol, whose agent logged a
 sanitizer's report or a filter hit, or left a process, cgroup or socket behind.
 
 EDGEWARD_SOAK=1 runs the long forms too.
@@ -20,7 +20,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lib import agent as agent_lib      # noqa: E402
 from lib.agent import Agent, exe, is_root       # noqa: E402
 from lib.certs import CA        # noqa: E402
+from lib.edgehub import EdgeHub     # noqa: E402
 from lib.fakehub import FakeHub     # noqa: E402
+from lib.livehub import LiveHub     # noqa: E402
 from lib.net import Dns, Proxy      # noqa: E402
 from lib.netns import Net       # noqa: E402
 
@@ -101,7 +103,8 @@ def agent(hub, ca, request):
 
     def factory(start=True, wait=True, **kw):
         kw.setdefault("hub", hub)
-        a = Agent(ca=ca, **kw)
+        kw.setdefault("ca", getattr(kw["hub"], "ca_file", ca))
+        a = Agent(**kw)
         made.append(a)
         if start:
             a.start(wait=wait)
@@ -116,6 +119,34 @@ def agent(hub, ca, request):
         raise AssertionError("\n".join(problems) + tails)
     for a in made:
         a.remove()
+
+
+@pytest.fixture
+def edgehub():
+    """edgehub itself, for agents that are scripted."""
+    h = EdgeHub().start()
+    yield h
+    problems = h.stop()
+    assert not problems, "\n".join(problems)
+    h.remove()
+
+
+@pytest.fixture
+def ehub():
+    """edgehub itself, for devices."""
+    h = LiveHub().start()
+    yield h
+    h.close()
+
+
+@pytest.fixture
+def ehub_agent(agent, ehub):
+    """As agent(), for a device that dials `ehub` and is edge-test there; connected when it is returned."""
+    def factory(**kw):
+        a = agent(hub=ehub, token=ehub.token("--name", "edge-test"), **kw)
+        ehub.connected()
+        return a
+    return factory
 
 
 @pytest.fixture(params=["cloop", "edgeward"])

@@ -20,7 +20,6 @@ import pytest
 
 from lib import proc
 from lib.agent import exe
-from lib.livehub import LiveHub
 from lib.proc import wait_for
 from test_state import fill, mounts, tmpfs      # noqa: F401
 
@@ -30,22 +29,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def ehub():
-    h = LiveHub().start()
-    yield h
-    h.close()
-
-
-@pytest.fixture
-def make(agent, ehub):
-    def factory(policy=None):
-        a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=POLICY if policy is None else policy)
-        a.conf["hub"]["ca-file"] = ehub.ca_file.file
-        a.write_conf()
-        a.start()
-        ehub.connected()
-        return a
-    return factory
+def make(ehub_agent):
+    return lambda policy=None: ehub_agent(policy=POLICY if policy is None else policy)
 
 
 @pytest.fixture
@@ -406,8 +391,6 @@ def test_shell_is_a_run_of_its_own(dev, ehub, terminal):
 def test_b67_it_opens_with_no_byte_of_disk_left(agent, ehub, mounts, terminal):
     """Work root and state are full to the last byte: a session opens, shows, ends; what cannot be recorded is only not recorded."""
     a = agent(hub=ehub, start=False, ns=mounts, token=ehub.token("--name", D), policy=POLICY)
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
     tmpfs(mounts, a.root, "size=8m,mode=755")
     tmpfs(mounts, os.path.join(a.state, "workerd"), "size=2m,mode=755")
     a.start()

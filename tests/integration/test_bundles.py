@@ -14,22 +14,14 @@ import subprocess
 import pytest
 
 from fakeagent import FakeAgent
-from lib.edgehub import EdgeHub
-from lib.gitserver import ENV, GitServer, git
-from lib.livehub import LiveHub
+from lib.gitserver import ENV, git
 from lib.proc import wait_for
 from lib.session import DATA, END, RESET, new_id
+from test_git import server     # noqa: F401
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(shutil.which("git") is None, reason="skipped: no git")]
 
 BACK = {"mode": "bundle", "branch": "cloop/b"}
-
-
-@pytest.fixture
-def server(shared, leaf, tmp_path):
-    s = GitServer(str(tmp_path / "git"), leaf)
-    yield s
-    s.stop()
 
 
 @pytest.fixture
@@ -264,17 +256,9 @@ def test_as_many_branches_as_a_device_takes(device, hub, server):
 # ---- with edgehub ----
 
 @pytest.fixture
-def pair(agent, ca):
+def pair(ehub, ehub_agent, ca):
     """edgehub and a device on it."""
-    ehub = LiveHub().start()
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", "edge-test"), env={"GIT_SSL_CAINFO": ca.file},
-              conf={"work": {"show": os.path.dirname(ca.file)}})
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
-    ehub.connected()
-    yield ehub, a
-    ehub.close()
+    return ehub, ehub_agent(env={"GIT_SSL_CAINFO": ca.file}, conf={"work": {"show": os.path.dirname(ca.file)}})
 
 
 def partial(ehub, handle, kind="p"):
@@ -342,15 +326,6 @@ def test_edgehub_goes_on_with_a_bundle_after_its_own_death(pair, server, how):
 def ask_bundle(a, channel, handle, data=b"", size=None, sha256=None):
     a.send("stream_open", {"channel": channel, "kind": "bundle", "handle": handle, "size": size or len(data),
                            "sha256": sha256 or hashlib.sha256(data).hexdigest()}, handle, f"b-{channel}")
-
-
-@pytest.fixture
-def edgehub():
-    h = EdgeHub().start()
-    yield h
-    problems = h.stop()
-    assert not problems, "\n".join(problems)
-    h.remove()
 
 
 def started(hub, agent, channel=2, device="dev"):

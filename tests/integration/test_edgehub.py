@@ -52,10 +52,7 @@ def dev(agent, ehub):
 
 
 def make(agent, ehub, **kw):
-    a = agent(hub=ehub, start=False, token=kw.pop("token", ehub.token("--name", D)), **kw)
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
+    a = agent(hub=ehub, token=kw.pop("token", ehub.token("--name", D)), **kw)
     ehub.connected()
     return a
 
@@ -336,10 +333,7 @@ def test_revoke(agent, ehub1):
 def test_b83_a_token_works_once(agent, ehub1):
     token = ehub1.token("--name", D)
     make(agent, ehub1, token=token)
-    b = agent(hub=ehub1, start=False, token=token, name="other")
-    b.conf["hub"]["ca-file"] = ehub1.ca_file.file
-    b.write_conf()
-    b.start()
+    b = agent(hub=ehub1, token=token, name="other")
     wait_for(lambda: link_cause(b) == "token-refused", 15, lambda: f"{link(b)} {link_cause(b)}")
     assert len(ehub1.json("devices")) == 1
 
@@ -350,10 +344,7 @@ def test_b77_a_copied_disk(agent, ehub1):
     p = ehub1.popen("run", D, "--", "/bin/sh", "-c", "echo on; exec sleep 1000")
     assert p.stdout.readline() == b"on\n"
     work = a.ctl("workloads").json["workloads"][0]["pid"]
-    b = agent(hub=ehub1, start=False, token=False, name="other")
-    b.conf["hub"]["ca-file"] = ehub1.ca_file.file
-    b.write_conf()
-    b.start(wait=False)
+    b = agent(hub=ehub1, wait=False, token=False, name="other")
     wait_for(lambda: link_cause(b) == "unenrolled", 20, lambda: f"{link(b)} {link_cause(b)}")
     shutil.copy2(a.credential_file, b.credential_file + ".new")
     st = os.stat(os.path.dirname(b.credential_file))
@@ -374,7 +365,6 @@ def test_bundle(agent, ehub1):
     bundle = ehub1.call("token", "create", "--bundle", "--name", D, "--server", ehub1.url()).stdout.decode().strip()
     a = agent(hub=ehub1, start=False, token=False)
     del a.conf["hub"]["url"]
-    a.conf["hub"]["ca-file"] = ehub1.ca_file.file
     a.write_conf()
     a.start()
     got = a.enroll(bundle)

@@ -14,19 +14,11 @@ import time
 import pytest
 
 from lib import proc
-from lib.livehub import LiveHub
 from lib.net import Proxy
 from lib.proc import wait_for
 
 D = "edge-test"
 pytestmark = pytest.mark.timeout(150)
-
-
-@pytest.fixture(name="ehub")
-def fixture_ehub():
-    h = LiveHub().start()
-    yield h
-    h.close()
 
 
 @pytest.fixture(name="wire")
@@ -37,14 +29,9 @@ def fixture_wire(ehub):
 
 
 @pytest.fixture(name="dev")
-def fixture_dev(agent, ehub, wire):
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy={"work": {"files": "write"}},
-              conf={"link": {"heartbeat": "500ms", "retry-min": "50ms"}})
-    a.conf["hub"].update({"ca-file": ehub.ca_file.file, "url": f"wss://localhost:{wire.port}/api/executors/connect"})
-    a.write_conf()
-    a.start()
-    ehub.connected()
-    return a
+def fixture_dev(ehub_agent, wire):
+    return ehub_agent(policy={"work": {"files": "write"}}, conf={"link": {"heartbeat": "500ms", "retry-min": "50ms"},
+                                                                 "hub": {"url": f"wss://localhost:{wire.port}/api/executors/connect"}})
 
 
 def run(ehub, script, work_dir="w", wait=False):

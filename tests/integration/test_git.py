@@ -19,7 +19,6 @@ import pytest
 from lib import proc
 from lib.agent import REPO
 from lib.gitserver import ENV, GitServer, git
-from lib.livehub import LiveHub
 from lib.proc import wait_for
 from lib.session import new_id
 
@@ -531,21 +530,9 @@ def test_a_result_survives_a_restart_of_everything(agent, hub, ca, server, tmp_p
 
 # ---- with edgehub ----
 
-@pytest.fixture
-def ehub():
-    h = LiveHub().start()
-    yield h
-    h.close()
-
-
 @pytest.mark.parametrize("mode", ["branch", "bundle"])
-def test_edgehub_runs_a_workspace_and_brings_the_work_home(agent, ca, ehub, server, tmp_path, mode):
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", "edge-test"), env={"GIT_SSL_CAINFO": ca.file},
-              conf={"work": {"show": os.path.dirname(ca.file)}})
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
-    ehub.connected()
+def test_edgehub_runs_a_workspace_and_brings_the_work_home(ehub, ehub_agent, ca, server, tmp_path, mode):
+    a = ehub_agent(env={"GIT_SSL_CAINFO": ca.file}, conf={"work": {"show": os.path.dirname(ca.file)}})
     base = server.repo()
     server.password = SECRET
     token = tmp_path / "token"

@@ -24,15 +24,6 @@ pytestmark = pytest.mark.timeout(120)
 BOTH = pytest.mark.parametrize("edgeward", [True, False], ids=["edgeward.1", "cloop"])
 
 
-@pytest.fixture
-def edgehub():
-    h = EdgeHub().start()
-    yield h
-    problems = h.stop()
-    assert not problems, "\n".join(problems)
-    h.remove()
-
-
 def run(hub, agent, *args, channel=2, **kw):
     """Starts a run on the agent: (client process, handle, start payload)."""
     p = hub.popen("run", "dev", *args, "--", *kw.pop("argv", ["true"]))

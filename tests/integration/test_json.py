@@ -52,10 +52,7 @@ def test_none_is_forgotten(program, source, pattern):
 
 
 def test_every_command(agent, hub, tmp_path):
-    device = agent(hub=hub, start=False, token=hub.token("--name", D))
-    device.conf["hub"]["ca-file"] = hub.ca_file.file
-    device.write_conf()
-    device.start()
+    device = agent(hub=hub, token=hub.token("--name", D))
     hub.connected()
 
     def ehub(*args, rc=(0,)):

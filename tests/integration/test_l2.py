@@ -16,7 +16,6 @@ import pytest
 
 from lib import proc
 from lib.agent import exe
-from lib.livehub import LiveHub
 from lib.netns import Namespace
 from lib.proc import wait_for
 
@@ -26,20 +25,8 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(os.geteuid() != 0 or 
 
 
 @pytest.fixture
-def ehub():
-    h = LiveHub().start()
-    yield h
-    h.close()
-
-
-@pytest.fixture
-def dev(agent, ehub):
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=POLICY)
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
-    ehub.connected()
-    return a
+def dev(ehub_agent):
+    return ehub_agent(policy=POLICY)
 
 
 @pytest.fixture
@@ -185,12 +172,8 @@ def test_b116_what_is_there_is_refused(dev, ehub, side):
 
 @pytest.mark.parametrize("policy, text", [
     ({"work": {"network": "none"}}, "l2 = no"), ({"devices": {"l2": "yes"}}, "without a network of its own")])
-def test_refused_by_policy(agent, ehub, side, policy, text):
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy=policy)
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
-    ehub.connected()
+def test_refused_by_policy(ehub, ehub_agent, side, policy, text):
+    ehub_agent(policy=policy)
     handle = start(ehub)
     f = Forward(ehub, side, handle)
     assert f.info is None and text in f.end()
@@ -318,13 +301,9 @@ def test_b121_changes_of_the_link_are_followed(dev, ehub, side):
 
 
 @pytest.mark.parametrize("raw", ["no", "yes"])
-def test_b121_a_workload_cannot_change_it(agent, ehub, side, raw):
+def test_b121_a_workload_cannot_change_it(ehub, ehub_agent, side, raw):
     """Whatever l2-raw says: no capability in its own network, so it can neither change nor remove the interface, nor make frames of its own."""
-    a = agent(hub=ehub, start=False, token=ehub.token("--name", D), policy={"work": {"network": "none"}, "devices": {"l2": "yes", "l2-raw": raw}})
-    a.conf["hub"]["ca-file"] = ehub.ca_file.file
-    a.write_conf()
-    a.start()
-    ehub.connected()
+    ehub_agent(policy={"work": {"network": "none"}, "devices": {"l2": "yes", "l2-raw": raw}})
     handle = start(ehub, """
 import fcntl, os, socket, struct, time
 print("ready", flush=True)

@@ -77,10 +77,7 @@ def test_streams_and_refusals(agent, tmp_path):
     live = LiveHub().start()
     try:
         policy = {"work": {"attach": "yes", "files": "read"}, "services": {"allow": "127.0.0.1:9"}}
-        device = agent(hub=live, start=False, token=live.token("--name", "d"), policy=policy)
-        device.conf["hub"]["ca-file"] = live.ca_file.file
-        device.write_conf()
-        device.start()
+        device = agent(hub=live, token=live.token("--name", "d"), policy=policy)
         live.connected("d")
 
         def count(name, **labels):

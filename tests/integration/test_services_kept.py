@@ -19,25 +19,11 @@ pytestmark = pytest.mark.timeout(120)
 class Keeper(Service):
     """Serves one request after the other on a connection, until it is closed or a route says so by raising."""
 
-    def _one(self, c):
-        try:
-            data = b""
-            while True:
-                while b"\r\n\r\n" not in data:
-                    got = c.recv(65536)
-                    if not got:
-                        return
-                    data += got
-                head, data = data.split(b"\r\n\r\n", 1)
-                with self.lock:
-                    self.heads.append(head.decode("latin-1"))
-                data = self.routes[head.split(b" ", 2)[1].decode()](c, head.decode("latin-1"), data) or b""
-        except OSError:
-            pass
-        finally:
-            with self.lock:
-                self.open.discard(c)
-            c.close()
+    def talk(self, c):
+        data = b""
+        while (got := self.head_of(c, data)) is not None:
+            head, data = got
+            data = self.routes[head.split(" ", 2)[1]](c, head, data) or b""
 
 
 class KeeperTls(Tls, Keeper):

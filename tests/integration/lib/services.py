@@ -44,23 +44,32 @@ class Service:
 
     def _one(self, c):
         try:
-            data = b""
-            while b"\r\n\r\n" not in data:
-                got = c.recv(65536)
-                if not got:
-                    return
-                data += got
-            head, rest = data.split(b"\r\n\r\n", 1)
-            with self.lock:
-                self.heads.append(head.decode("latin-1"))
-            target = head.split(b" ", 2)[1].decode()
-            self.routes.get(target.split("?")[0], not_found)(c, head.decode("latin-1"), rest)
+            self.talk(c)
         except OSError:
             pass
         finally:
             with self.lock:
                 self.open.discard(c)
             c.close()
+
+    def talk(self, c):
+        """Serves one request."""
+        if (got := self.head_of(c)) is not None:
+            head, rest = got
+            self.routes.get(head.split(" ", 2)[1].split("?")[0], not_found)(c, head, rest)
+
+    def head_of(self, c, data=b""):
+        """The head of the next request, whose first bytes are data, and what came behind it; None at the end of the connection."""
+        while b"\r\n\r\n" not in data:
+            got = c.recv(65536)
+            if not got:
+                return None
+            data += got
+        head, rest = data.split(b"\r\n\r\n", 1)
+        head = head.decode("latin-1")
+        with self.lock:
+            self.heads.append(head)
+        return head, rest
 
     @property
     def url(self):
