@@ -58,6 +58,19 @@ connect_and_end(const char *verdicts)
 	rig_turn();
 }
 
+/* A session in which a workload has ended that brings a bundle; the file of it. */
+static int
+offered(void)
+{
+	int fd = new_file();
+
+	rig_workerd(NULL, 0);
+	connect_and_end("[]");
+	ended_with(fd);
+	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
+	return fd;
+}
+
 static struct bundlesend *
 stream(void)
 {
@@ -136,19 +149,29 @@ takes(uint32_t channel)
 	say(&(struct stream_frame){ .type = STREAM_END, .channel = channel });
 }
 
+/* The hub finds that what it has of the bundle is not right. */
+static void
+refuses(uint32_t channel)
+{
+	say(&(struct stream_frame){ .type = STREAM_RESET, .channel = channel, .reset = STREAM_RESET_REFUSED, .data = (const uint8_t *)"digest", .len = 6 });
+}
+
+static void
+is_given_up(void)
+{
+	assert_string_equal(rig_str(json_get(rig_frame("result"), "result"), "error"), "the bundle did not reach the hub: digest");
+	assert_non_null(rig_frame("status"));
+}
+
 static void
 from_question_to_status(void **state)
 {
-	int fd = new_file();
+	int fd = offered();
 	const struct json *p;
 	uint32_t channel;
 	char id[24];
 	bool end;
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	channel = asked(id);
 	assert_int_equal(channel % 2, 0);
 	assert_int_not_equal(channel, rig.mirror.head->log.channel);
@@ -170,14 +193,10 @@ from_question_to_status(void **state)
 static void
 no_answer_means_chunks(void **state)
 {
-	int fd = new_file();
+	int fd = offered();
 	uint32_t channel;
 	char id[24];
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	channel = asked(id);
 	for (int ms = 0; ms < BUNDLE_ANSWER_MS - 4000; ms += 2000) {
 		rig_advance(2000);
@@ -196,14 +215,10 @@ no_answer_means_chunks(void **state)
 static void
 busy_is_asked_again(void **state)
 {
-	int fd = new_file();
+	int fd = offered();
 	uint32_t channel, again;
 	char id[24];
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	channel = asked(id);
 	rig_hub("{\"v\":1,\"type\":\"error\",\"id\":\"%s\",\"payload\":{\"code\":\"busy\",\"message\":\"later\"}}", id);
 	rig_advance(BUNDLE_LATER_MS - 1000);
@@ -219,28 +234,20 @@ busy_is_asked_again(void **state)
 static void
 a_rest_that_is_refused(void **state)
 {
-	struct stream_frame reset = { .type = STREAM_RESET, .reset = STREAM_RESET_REFUSED, .data = (const uint8_t *)"digest", .len = 6 };
-	int fd = new_file();
+	int fd = offered();
 	uint32_t channel;
 	char id[24];
 	bool end;
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	channel = asked(id);
 	opened(id, channel, 500000);
 	assert_int_equal(receive(channel, 500000, &end), SIZE - 500000);
-	reset.channel = channel;
-	say(&reset);
+	refuses(channel);
 	channel = asked(id);
 	opened(id, channel, 0);
 	assert_int_equal(receive(channel, 0, &end), SIZE);
-	reset.channel = channel;
-	say(&reset);
-	assert_string_equal(rig_str(json_get(rig_frame("result"), "result"), "error"), "the bundle did not reach the hub: digest");
-	assert_non_null(rig_frame("status"));
+	refuses(channel);
+	is_given_up();
 	close(fd);
 }
 
@@ -248,23 +255,18 @@ a_rest_that_is_refused(void **state)
 static void
 a_rest_that_is_refused_twice(void **state)
 {
-	struct stream_frame reset = { .type = STREAM_RESET, .reset = STREAM_RESET_REFUSED, .data = (const uint8_t *)"digest", .len = 6 };
-	int fd = new_file();
-	bool end;
+	int fd = offered();
+	uint32_t channel;
 	char id[24];
+	bool end;
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	for (int i = 0; i < 2; i++) {
-		reset.channel = asked(id);
-		opened(id, reset.channel, 500000);
-		assert_int_equal(receive(reset.channel, 500000, &end), SIZE - 500000);
-		say(&reset);
+		channel = asked(id);
+		opened(id, channel, 500000);
+		assert_int_equal(receive(channel, 500000, &end), SIZE - 500000);
+		refuses(channel);
 	}
-	assert_string_equal(rig_str(json_get(rig_frame("result"), "result"), "error"), "the bundle did not reach the hub: digest");
-	assert_non_null(rig_frame("status"));
+	is_given_up();
 	close(fd);
 }
 
@@ -272,15 +274,11 @@ a_rest_that_is_refused_twice(void **state)
 static void
 a_file_that_shrinks(void **state)
 {
-	int fd = new_file();
+	int fd = offered();
 	uint32_t channel;
 	char id[24];
 	bool end;
 
-	rig_workerd(NULL, 0);
-	connect_and_end("[]");
-	ended_with(fd);
-	rig_output_end(1, rig.mirror.head->epoch, 0, NULL);
 	channel = asked(id);
 	assert_int_equal(ftruncate(fd, 100000), 0);
 	opened(id, channel, 0);

@@ -28,13 +28,7 @@ test_attach(void **state)
 	assert_string_equal(get(HCD "/usb1/authorized_default"), "0");
 	assert_string_equal(get(HCD "/usb2/interface_authorized_default"), "0");
 	/* The kernel shows it: it is authorized, its interface too, and offered to the drivers. */
-	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
-	PUT(HCD "/usb1/1-1/busnum", "1\n");
-	PUT(HCD "/usb1/1-1/devnum", "2\n");
-	PUT(HCD "/usb1/1-1/authorized", "0\n");
-	PUT(HCD "/usb1/1-1/bConfigurationValue", "1\n");
-	PUT(HCD "/usb1/1-1/1-1:1.0/authorized", "0\n");
-	show_used(last_mark(), 0x10002);
+	show_disk();
 	turn_until(USB_THERE);
 	assert_memory_equal(get(HCD "/usb1/1-1/authorized"), "1", 1);
 	assert_memory_equal(get(HCD "/usb1/1-1/1-1:1.0/authorized"), "1", 1);
@@ -57,11 +51,7 @@ test_already_open(void **state)
 	int end;
 
 	assert_int_equal(ask_attach(0x10002, 3, &a, &end), 0);
-	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
-	PUT(HCD "/usb1/1-1/busnum", "1\n");
-	PUT(HCD "/usb1/1-1/devnum", "2\n");
-	PUT(HCD "/usb1/1-1/authorized", "1\n");
-	show_used(last_mark(), 0x10002);
+	show_device(disk, "1\n");
 	turn_until(USB_FREE);
 	assert_string_equal(get(HCD "/detach"), "0");
 	close(end);
@@ -174,11 +164,7 @@ test_b115_answer_for_another(void **state)
 	int first, second;
 
 	assert_int_equal(ask_attach(0x10002, 3, &a, &first), 0);
-	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
-	PUT(HCD "/usb1/1-1/busnum", "1\n");
-	PUT(HCD "/usb1/1-1/devnum", "2\n");
-	PUT(HCD "/usb1/1-1/authorized", "1\n");	/* the thread says EPERM */
-	show_used(last_mark(), 0x10002);
+	show_device(disk, "1\n");	/* the thread says EPERM */
 	turn_until(USB_ASKED);
 	close(first);
 	PUT(HCD "/status", ALL_FREE);

@@ -122,11 +122,7 @@ test_keyboard(void **state)
 	memcpy(d, disk, sizeof(d));
 	d[32] = 3;
 	assert_int_equal(ask_attach(0x10002, 2, &a, &end), 0);
-	put(HCD "/usb1/1-1/descriptors", d, sizeof(d));
-	PUT(HCD "/usb1/1-1/busnum", "1\n");
-	PUT(HCD "/usb1/1-1/devnum", "2\n");
-	PUT(HCD "/usb1/1-1/authorized", "0\n");
-	show_used(last_mark(), 0x10002);
+	show_device(d, "0\n");
 	turn_until(USB_THERE);
 	assert_string_equal(get(HCD "/usb1/1-1/authorized"), "0\n");
 	assert_string_equal(get("sys/bus/usb/drivers_probe"), "");

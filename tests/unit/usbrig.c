@@ -232,18 +232,30 @@ ask_grant(uint32_t port, uint32_t slot, struct priv_usb_granted *ret)
 }
 
 void
+show_device(const uint8_t descriptors[36], const char *authorized)
+{
+	put(HCD "/usb1/1-1/descriptors", descriptors, sizeof(disk));
+	PUT(HCD "/usb1/1-1/busnum", "1\n");
+	PUT(HCD "/usb1/1-1/devnum", "2\n");
+	PUT(HCD "/usb1/1-1/authorized", authorized);
+	show_used(last_mark(), 0x10002);
+}
+
+void
+show_disk(void)
+{
+	PUT(HCD "/usb1/1-1/bConfigurationValue", "1\n");
+	PUT(HCD "/usb1/1-1/1-1:1.0/authorized", "0\n");
+	show_device(disk, "0\n");
+}
+
+void
 attach_disk(int *ret_end)
 {
 	struct priv_usb_attached a;
 
 	assert_int_equal(ask_attach(0x10002, 3, &a, ret_end), 0);
-	put(HCD "/usb1/1-1/descriptors", disk, sizeof(disk));
-	PUT(HCD "/usb1/1-1/busnum", "1\n");
-	PUT(HCD "/usb1/1-1/devnum", "2\n");
-	PUT(HCD "/usb1/1-1/authorized", "0\n");
-	PUT(HCD "/usb1/1-1/bConfigurationValue", "1\n");
-	PUT(HCD "/usb1/1-1/1-1:1.0/authorized", "0\n");
-	show_used(last_mark(), 0x10002);
+	show_disk();
 }
 
 mode_t

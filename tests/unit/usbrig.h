@@ -36,6 +36,9 @@ void turn_until(enum usb_state wanted);
 void show_used(unsigned mark, unsigned devid);
 void show_nodes(void);
 int ask_grant(uint32_t port, uint32_t slot, struct priv_usb_granted *ret);
+/* What the kernel shows of the device that was attached: with these descriptors; of a disk, with all that is to be authorized. */
+void show_device(const uint8_t descriptors[36], const char *authorized);
+void show_disk(void);
 void attach_disk(int *ret_end);
 /* A disk that is attached, and whose nodes were given to the runner of this slot; its end. */
 int lend_disk(uint32_t slot, struct priv_usb_granted *ret);
