@@ -388,33 +388,10 @@ def check_units_verify(args):
     return [line.replace(where + "/", "") for line in (out.stdout + out.stderr).splitlines()]
 
 
-def check_units_exposure(_args):
-    """What `systemd-analyze security` makes of each unit's confinement, against the limits of rules.py."""
+def analyzed_units():
+    """Each unit's path and text, what `systemd-analyze security` says of it, and the end of that, for when it cannot be understood."""
     if shutil.which("systemd-analyze") is None:
         raise Skipped("no systemd-analyze")
-    bad = []
-    with tempfile.TemporaryDirectory() as where:
-        for name in sorted(os.path.basename(p) for p in files("packaging/systemd", ends=(".service.in",))):
-            limit, unit = rules.EXPOSURE.get(name.removesuffix(".in")), os.path.join(where, name.removesuffix(".in"))
-            if limit is None:
-                bad.append(f"packaging/systemd/{name}: rules.py has no limit for its exposure")
-                continue
-            with open(unit, "w", encoding="utf-8") as f:
-                f.write(re.sub(r"@\w+@", "/usr/lib/edgeward", read("packaging/systemd/" + name)))
-            out = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True, check=False)
-            found = re.search(r"exposure level for \S+: ([\d.]+)", out.stdout)
-            if found is None:
-                bad.append(f"packaging/systemd/{name}: {(out.stderr or out.stdout).strip()[-200:]}")
-            elif float(found.group(1)) > limit:
-                bad.append(f"packaging/systemd/{name}: exposure {found.group(1)}, at most {limit}")
-    return bad
-
-
-def check_units_explained(_args):
-    """Whatever `systemd-analyze security` still counts against a unit is named in a comment of that unit, with its reason."""
-    if shutil.which("systemd-analyze") is None:
-        raise Skipped("no systemd-analyze")
-    bad = []
     with tempfile.TemporaryDirectory() as where:
         for path in sorted(files("packaging/systemd", ends=(".service.in",))):
             text, unit = read(path), os.path.join(where, os.path.basename(path).removesuffix(".in"))
@@ -422,20 +399,42 @@ def check_units_explained(_args):
                 f.write(re.sub(r"@\w+@", "/usr/lib/edgeward", text))
             out = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True, check=False,
                                  env={**os.environ, "LC_ALL": "C.UTF-8"})
-            said = "\n".join(line for line in text.splitlines() if line.startswith("#"))
-            points = re.findall(r"^\S*\u2717\S* (\S+)", out.stdout, re.M)
-            if not points:
-                bad.append(f"{path}: {(out.stderr or out.stdout).strip()[-200:]}")
-            for point in points:
-                # "A=~X_(B|C)" is explained by X_B or X_C, "A=/B=" by A or B, "A=~..." by A.
-                name, _, rest = point.partition("=~")
-                m = re.fullmatch(r"(\w+)\((.*)\)", rest)
-                words = [m.group(1) + w for w in m.group(2).split("|")] if m else [rest] if re.match(r"[@A-Z]", rest) else []
-                words = words or [w for w in re.split(r"[=/]+", name) if w]
-                if name == "RestrictAddressFamilies" and "RestrictAddressFamilies" in said:
-                    continue        # left off altogether
-                if not any(re.search(re.escape(w.rstrip("*")) + ("" if w.endswith("*") else r"(?![a-z])"), said) for w in words):
-                    bad.append(f"{path}: nothing says why {point} is left")
+            yield path, text, out.stdout, (out.stderr or out.stdout).strip()[-200:]
+
+
+def check_units_exposure(_args):
+    """What `systemd-analyze security` makes of each unit's confinement, against the limits of rules.py."""
+    bad = []
+    for path, _, said, end in analyzed_units():
+        limit = rules.EXPOSURE.get(os.path.basename(path).removesuffix(".in"))
+        found = re.search(r"exposure level for \S+: ([\d.]+)", said)
+        if limit is None:
+            bad.append(f"{path}: rules.py has no limit for its exposure")
+        elif found is None:
+            bad.append(f"{path}: {end}")
+        elif float(found.group(1)) > limit:
+            bad.append(f"{path}: exposure {found.group(1)}, at most {limit}")
+    return bad
+
+
+def check_units_explained(_args):
+    """Whatever `systemd-analyze security` still counts against a unit is named in a comment of that unit, with its reason."""
+    bad = []
+    for path, text, said, end in analyzed_units():
+        reasons = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+        points = re.findall(r"^\S*\u2717\S* (\S+)", said, re.M)
+        if not points:
+            bad.append(f"{path}: {end}")
+        for point in points:
+            # "A=~X_(B|C)" is explained by X_B or X_C, "A=/B=" by A or B, "A=~..." by A.
+            name, _, rest = point.partition("=~")
+            m = re.fullmatch(r"(\w+)\((.*)\)", rest)
+            words = [m.group(1) + w for w in m.group(2).split("|")] if m else [rest] if re.match(r"[@A-Z]", rest) else []
+            words = words or [w for w in re.split(r"[=/]+", name) if w]
+            if name == "RestrictAddressFamilies" and "RestrictAddressFamilies" in reasons:
+                continue        # left off altogether
+            if not any(re.search(re.escape(w.rstrip("*")) + ("" if w.endswith("*") else r"(?![a-z])"), reasons) for w in words):
+                bad.append(f"{path}: nothing says why {point} is left")
     return bad
 
 
