@@ -16,11 +16,11 @@
 #include "common/cleanup.h"
 #include "common/fdutil.h"
 #include "common/log.h"
+#include "hub/result.h"
 #include "hub/run.h"
 #include "proto/ipc/file.h"
 #include "proto/ipc/job.h"
 
-#define NAME_SIZE	80
 #define IDENTITY_SIZE	96
 #define READ_TURN	(1u << 20)	/* bytes digested again before others have their turn */
 
@@ -38,20 +38,14 @@ struct bundle {
 	int fd;			/* -1: nothing more of it is wanted */
 };
 
-static void
-name_of(char name[NAME_SIZE], const char *prefix, const char *handle)
-{
-	snprintf(name, NAME_SIZE, "%s.%s", prefix, handle);
-}
-
 void
 bundle_forget(struct hub *hub, const char *handle)
 {
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 
-	name_of(name, "p", handle);
+	result_name(name, "p", handle);
 	unlinkat(hub->logfd, name, 0);
-	name_of(name, "i", handle);
+	result_name(name, "i", handle);
 	unlinkat(hub->logfd, name, 0);
 }
 
@@ -111,7 +105,7 @@ note(struct bundle *b)
 static const char *
 keep(struct bundle *b)
 {
-	char hex[FILE_SHA_HEX], from[NAME_SIZE], to[NAME_SIZE];
+	char hex[FILE_SHA_HEX], from[RESULT_NAME], to[RESULT_NAME];
 	uint8_t sha[EVP_MAX_MD_SIZE] = { 0 };
 	unsigned n = 0;
 
@@ -122,8 +116,8 @@ keep(struct bundle *b)
 	file_sha_put(sha, hex);
 	if (strcmp(hex, b->sha256) != 0)
 		return "what came has another SHA-256 than was announced";
-	name_of(from, "p", b->handle);
-	name_of(to, "b", b->handle);
+	result_name(from, "p", b->handle);
+	result_name(to, "b", b->handle);
 	if (renameat(b->hub->logfd, from, b->hub->logfd, to) < 0)
 		return strerror(errno);
 	note(b);
@@ -173,10 +167,10 @@ static bool
 is_begun(const struct bundle *b, const char identity[IDENTITY_SIZE])
 {
 	_cleanup_free_ uint8_t *text = NULL;
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 	size_t len;
 
-	name_of(name, "i", b->handle);
+	result_name(name, "i", b->handle);
 	return fd_read_file(b->hub->logfd, name, IDENTITY_SIZE, &text, &len) == 0 && len == strlen(identity) && memcmp(text, identity, len) == 0;
 }
 
@@ -261,7 +255,7 @@ look_at(struct bundle *b)
 static int
 open_file(struct bundle *b)
 {
-	char identity[IDENTITY_SIZE], name[NAME_SIZE];
+	char identity[IDENTITY_SIZE], name[RESULT_NAME];
 	bool begun;
 	int r = 0;
 
@@ -270,12 +264,12 @@ open_file(struct bundle *b)
 	begun = is_begun(b, identity) && b->s->read_again < BUNDLE_READ_AGAIN;
 	if (!begun) {
 		bundle_forget(b->hub, b->handle);
-		name_of(name, "i", b->handle);
+		result_name(name, "i", b->handle);
 		r = fd_replace_file(b->hub->logfd, name, identity, strlen(identity), 0600);
 	}
 	if (r < 0)
 		return r;
-	name_of(name, "p", b->handle);
+	result_name(name, "p", b->handle);
 	b->fd = openat(b->hub->logfd, name, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (begun ? 0 : O_TRUNC), 0600);
 	return b->fd < 0 ? -errno : look_at(b);
 }

@@ -21,23 +21,22 @@
 #include "proto/ipc/job.h"
 
 #define CHUNK_MAX	(256u << 10)
-#define NAME_SIZE	80
 
-static void
-name_of(char name[NAME_SIZE], const char *prefix, const char *handle)
+void
+result_name(char name[RESULT_NAME], const char *prefix, const char *handle)
 {
-	snprintf(name, NAME_SIZE, "%s.%s", prefix, handle);
+	snprintf(name, RESULT_NAME, "%s.%s", prefix, handle);
 }
 
 void
 result_drop(struct hub *hub, const char *handle)
 {
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 
 	bundle_forget(hub, handle);
-	name_of(name, "b", handle);
+	result_name(name, "b", handle);
 	unlinkat(hub->logfd, name, 0);
-	name_of(name, "r", handle);
+	result_name(name, "r", handle);
 	unlinkat(hub->logfd, name, 0);
 }
 
@@ -62,7 +61,7 @@ static const char *
 append(struct run *run, int64_t offset, const uint8_t *data, size_t len)
 {
 	_cleanup_close_ int fd = -1;
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 	struct stat st;
 	int r;
 
@@ -70,7 +69,7 @@ append(struct run *run, int64_t offset, const uint8_t *data, size_t len)
 		return "out of memory";
 	if (run->back.md == NULL || run->back.size != (uint64_t)offset)
 		return "a gap or an overlap";
-	name_of(name, "b", run->info.handle);
+	result_name(name, "b", run->info.handle);
 	fd = openat(run->hub->logfd, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | (offset == 0 ? O_TRUNC : 0), 0600);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return "it cannot be stored";
@@ -150,7 +149,7 @@ store_result(struct hub *hub, const char *handle, const struct json *res, const 
 	static const char *const texts[] = { "mode", "branch", "commit_sha", "base_sha", "bundle_sha256", "skip_reason" };
 	static const char *const numbers[] = { "bundle_bytes", "commits", "files_changed" };
 	bool pushed = false, skipped = false;
-	char buf[RESULT_MAX], name[NAME_SIZE];
+	char buf[RESULT_MAX], name[RESULT_NAME];
 	struct json_w w;
 	size_t len;
 
@@ -172,7 +171,7 @@ store_result(struct hub *hub, const char *handle, const struct json *res, const 
 	json_w_end_obj(&w);
 	if (json_w_done(&w, &len) < 0)
 		return -EMSGSIZE;
-	name_of(name, "r", handle);
+	result_name(name, "r", handle);
 	return fd_replace_file(hub->logfd, name, buf, len, 0600);
 }
 
@@ -215,7 +214,7 @@ client_result(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	_cleanup_close_ int fd = -1;
 	struct admin_text what;
 	struct run_info info;
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 	size_t len;
 	int r;
 
@@ -225,12 +224,12 @@ client_result(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	r = store_run_find(client->hub->store, what.text, &info);
 	if (r < 0)
 		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one run fits %s" : "no run %s", what.text);
-	name_of(name, "r", info.handle);
+	result_name(name, "r", info.handle);
 	r = fd_read_file(client->hub->logfd, name, RESULT_MAX, &json, &len);
 	if (r < 0)
 		return client_say(client, &msg->hdr, r, r == -ENOENT ? "run %s brought nothing back" : "the result of %s cannot be read",
 		    info.handle);
-	name_of(name, "b", info.handle);
+	result_name(name, "b", info.handle);
 	fd = openat(client->hub->logfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	return ipc_send_fds(chan, &hdr, json, len, &fd, fd >= 0);
 }

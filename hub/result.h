@@ -9,6 +9,10 @@
 #include "hub/run.h"
 
 #define RESULT_MAX	8192u	/* bytes of JSON */
+#define RESULT_NAME	80u
+
+/* The file beside a run's log that this prefix says. */
+void result_name(char name[RESULT_NAME], const char *prefix, const char *handle);
 
 /* The frames result_chunk and result. */
 void result_chunk(struct session *s, const struct frame *f);
