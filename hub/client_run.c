@@ -205,28 +205,112 @@ build_spec(struct admin_start start, uint8_t *buf, size_t size, size_t *ret_len)
 	return json_w_done(&w, ret_len);
 }
 
-/* NULL, or why there is nothing to ship. *fd is taken when there is. */
-static const char *
-take_bundle(struct session *s, const struct admin_start *start, int *fd)
+/* What the command line waits for while its branch is copied. */
+struct starting {
+	uint64_t client;
+	struct ipc_hdr req;
+	struct run_info info;
+	size_t len;
+	char *spec;
+};
+
+static const char no_streams[] = "this device speaks no edgeward.1: no branch can be shipped to it";
+
+static void
+drop_spec(char *spec, size_t len)
 {
-	struct work_job job = { 0 };
-	struct stat st;
+	explicit_bzero(spec, len);
+	free(spec);
+}
+
+static int
+begin(struct client *client, const struct ipc_hdr *req, struct session *s, const struct run_info *info, const char *spec, size_t len)
+{
+	struct run *run;
+	int r = run_new(client->hub, info, spec, len, &run);
+
+	if (r == 0)
+		r = ship_start(s, info->handle, spec, len);
+	else
+		ship_drop(client->hub, info->handle);
+	if (r < 0)
+		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
+	log_debug("run %s: sent to device %s (%s)", info->handle, s->device, s->name);
+	return client_say(client, req, 0, "%s", info->handle);
+}
+
+/* NULL, or the client has been told why not. */
+static struct session *
+session_for(struct client *client, const struct starting *st, int err)
+{
+	struct store_device d;
+	struct session *s;
 	int r;
 
-	if (start->job_len > 0)
-		(void)job_decode(&job, start->job, start->job_len);	/* build_spec() has seen that it is one */
-	if (job.workspace != JOB_WORKSPACE_BUNDLE)
+	if (err < 0) {
+		(void)client_say(client, &st->req, err, "the branch cannot be kept for the device: %s", strerror(-err));
 		return NULL;
-	if (*fd < 0 || fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode) || (fcntl(*fd, F_GETFL) & O_ACCMODE) == O_WRONLY ||
-	    (uint64_t)st.st_size != job.bundle_bytes || job.sha256.len != 64 || st.st_size == 0)
-		return "the bundle is not the file that was looked at";
-	if (!s->edgeward)
-		return "this device speaks no edgeward.1: no branch can be shipped to it";
-	r = ship_new(s->hub, start->handle, *fd, job.bundle_bytes, job.sha256.s);
-	if (r < 0)
-		return r == -ENOSPC ? "as many branches as this hub ships are under way" : strerror(-r);
-	*fd = -1;
+	}
+	if (!client_device(client, &st->req, st->info.device, &d, &r))
+		return NULL;
+	s = client_session(client, &st->req, &d, &r);
+	if (s == NULL || s->edgeward)
+		return s;
+	(void)client_say(client, &st->req, -EINVAL, "%s", no_streams);
 	return NULL;
+}
+
+/* Only now there is a run: what is accepted is shipped, whatever ends meanwhile. */
+static void
+kept(struct hub *hub, const char *handle, int err, void *ctx)
+{
+	struct starting *st = ctx;
+	struct client *client = client_find(hub, st->client);
+	struct session *s = client != NULL ? session_for(client, st, err) : NULL;
+
+	if (s != NULL)
+		(void)begin(client, &st->req, s, &st->info, st->spec, st->len);
+	else if (err != -ECANCELED)
+		ship_drop(hub, handle);
+	drop_spec(st->spec, st->len);
+	free(st);
+}
+
+/* NULL, or why the file is not taken. */
+static const char *
+check_branch(const struct session *s, const struct work_job *job, int fd)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY ||
+	    (uint64_t)st.st_size != job->bundle_bytes || job->sha256.len != 64 || st.st_size == 0)
+		return "the bundle is not the file that was looked at";
+	return s->edgeward ? NULL : no_streams;
+}
+
+/* Has the branch copied and begins the run then. Takes spec; *fd, unless it fails. */
+static int
+begin_later(struct client *client, const struct ipc_hdr *req, struct session *s, const struct work_job *job, const struct run_info *info,
+    char *spec, size_t len, int *fd)
+{
+	const char *why = check_branch(s, job, *fd);
+	struct starting *st = why == NULL ? malloc(sizeof(*st)) : NULL;
+	int r = why != NULL ? -EINVAL : -ENOMEM;
+
+	if (st != NULL) {
+		*st = (struct starting){ .client = client->serial, .req = *req, .info = *info, .len = len, .spec = spec };
+		r = ship_new(s->hub, info->handle, *fd, job->bundle_bytes, job->sha256.s, kept, st);
+	}
+	if (r == 0) {
+		*fd = -1;
+		return 0;
+	}
+	free(st);
+	drop_spec(spec, len);
+	if (r == -EDQUOT)
+		why = "as many branches as this hub ships are under way";
+	return why != NULL ? client_say(client, req, r, "%s", why) :
+	    client_say(client, req, r, "the branch cannot be kept for the device: %s", strerror(-r));
 }
 
 static int
@@ -235,10 +319,10 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	struct hub *hub = client->hub;
 	struct run_info info = { .state = RUN_PENDING, .created = monotime_wall_ns(), .timeout_ms = start->limits.timeout_ms,
 		.final_offset = -1 };
+	struct work_job job = { 0 };
 	struct store_device d;
 	struct session *s;
 	struct run *run;
-	const char *why;
 	size_t len;
 	char *spec;
 	int r;
@@ -261,21 +345,13 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	snprintf(info.device, sizeof(info.device), "%s", d.id);
 	text_clean(info.work_dir, sizeof(info.work_dir), start->work_dir);
 	describe(*start, info.command, sizeof(info.command));
-	why = take_bundle(s, start, bundle);
-	if (why != NULL) {
-		free(spec);
-		return client_say(client, req, -EINVAL, "%s", why);
-	}
-	r = run_new(hub, &info, spec, len, &run);
-	if (r == 0)
-		r = ship_start(s, info.handle, spec, len);
-	else
-		ship_drop(hub, info.handle);
-	free(spec);
-	if (r < 0)
-		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
-	log_debug("run %s: sent to device %s (%s)", info.handle, d.id, d.name);
-	return client_say(client, req, 0, "%s", info.handle);
+	if (start->job_len > 0)
+		(void)job_decode(&job, start->job, start->job_len);	/* build_spec() has seen that it is one */
+	if (job.workspace == JOB_WORKSPACE_BUNDLE)
+		return begin_later(client, req, s, &job, &info, spec, len, bundle);
+	r = begin(client, req, s, &info, spec, len);
+	drop_spec(spec, len);
+	return r;
 }
 
 int

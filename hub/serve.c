@@ -19,6 +19,7 @@
 #include "hub/prune.h"
 #include "hub/run.h"
 #include "hub/sandbox.h"
+#include "hub/shipfile.h"
 #include "proto/hub/limits.h"
 
 #define LISTEN_DEFAULT	"127.0.0.1:8443"
@@ -342,6 +343,7 @@ serve_main(int argc, char *argv[], const char *datadir, const char *sock)
 		fatal("the service manager's socket cannot be used");
 	open_datadir(&o);
 	set_up_store(&o);
+	shipfiles_sweep(&self);
 	set_up_tls(&o, &new_ca);
 	for (size_t i = 0; i < o.nnames; i++)
 		snprintf(self.hosts[self.nhosts++], sizeof(self.hosts[0]), "%s", o.names[i]);

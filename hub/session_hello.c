@@ -215,6 +215,8 @@ resend_starts(struct session *s)
 		if (!verdict_resend(run->info.state, s->edgeward))
 			continue;
 		spec = store_run_spec(s->hub->store, run->info.handle, &len);
+		if (spec != NULL)
+			ship_restore(s->hub, run->info.handle, spec, len);
 		if (spec == NULL)
 			run_lost(run, "its start was lost");
 		else if (ship_start(s, run->info.handle, spec, len) == 0)

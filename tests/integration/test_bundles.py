@@ -13,6 +13,8 @@ import subprocess
 
 import pytest
 
+from wsproto.events import BytesMessage
+
 from fakeagent import FakeAgent
 from lib.gitserver import ENV, git
 from lib.proc import wait_for
@@ -499,3 +501,104 @@ def test_an_older_session_gives_way(edgehub):
         b.data(300 + 2 * i, 0, data)
         b.end(300 + 2 * i, len(data))
         wait_for(lambda name=f"{edgehub.data}/logs/b.{h}": os.path.exists(name), 5, "it is kept")
+
+
+# ---- branches to a device that may say anything ----
+
+class Taker(FakeAgent):
+    """Keeps what comes on the streams the hub opens."""
+
+    def __init__(self, *args, **kw):
+        self.got, self.ended, self.piece = {}, set(), b""
+        super().__init__(*args, **kw)
+
+    def _event(self, event):
+        if not isinstance(event, BytesMessage):
+            super()._event(event)
+            return
+        self.piece += bytes(event.data)
+        if event.message_finished:
+            kind, _, _, channel, offset = struct.unpack("!BBHIQ", self.piece[:16])
+            data, self.piece = self.piece[16:], b""
+            if kind == DATA:
+                assert offset == len(self.got[channel])
+                self.got[channel] += data
+            elif kind == END:
+                self.ended.add(channel)
+
+    def asked(self, handle, data):
+        frame = self.expect("stream_open")
+        p = frame["payload"]
+        assert (p["kind"], p["handle"], p["size"], p["sha256"]) == ("bundle", handle, len(data), hashlib.sha256(data).hexdigest())
+        return frame
+
+    def take_branch(self, frame, data):
+        channel, limit = frame["payload"]["channel"], 262144
+        self.got[channel] = b""
+        self.send("stream_opened", {"channel": channel, "offset": 0}, None, frame["id"])
+        while len(self.got[channel]) < len(data):
+            self.until(lambda: len(self.got[channel]) >= min(len(data), limit))
+            limit += 262144
+            self.binary(2, channel, limit)
+        self.until(lambda: channel in self.ended)
+        assert self.got[channel] == data
+        self.binary(END, channel, 0)
+
+    def busy(self, frame, handle):
+        self.send("error", {"code": "busy", "message": "no room for another branch here"}, handle, frame["id"])
+
+
+def branch_run(edgehub, tmp_path, size):
+    data = b"# v2 git bundle\n" + b"1" * 40 + b" refs/heads/cloop/x\n\n" + os.urandom(size)
+    file = tmp_path / "x.bundle"
+    file.write_bytes(data)
+    handle = edgehub.cli("run", "dev", "--detach", "--workdir", "w", "--bundle", str(file), "--", "true").decode().strip()
+    file.write_bytes(b"x" * len(data))
+    return handle, data
+
+
+def waits(edgehub, handle):
+    return os.path.exists(os.path.join(edgehub.data, "logs", "s." + handle))
+
+
+def test_a_branch_is_shipped_by_the_hub_that_comes_after(edgehub, tmp_path):
+    """Killed with the run pending: the branch that was accepted goes before the start, whatever has become of the file."""
+    a = Taker.enroll(edgehub)
+    h, data = branch_run(edgehub, tmp_path, 3 << 20)
+    a.asked(h, data)
+    for _ in range(2):
+        open(os.path.join(edgehub.data, "logs", "s.nobody"), "wb").close()
+        edgehub.restart()
+        assert waits(edgehub, h) and not waits(edgehub, "nobody")
+        a = a.again()
+        frame = a.asked(h, data)
+    a.take_branch(frame, data)
+    assert a.take_start()["handle_id"] == h
+    a.finish(h, b"")
+    edgehub.wait_run(h, lambda r: r["state"] == "exited")
+    assert not waits(edgehub, h)
+
+
+def test_a_branch_waits_for_a_device_that_is_busy(edgehub, tmp_path):
+    """It is offered again until there is room, once at a time, and in the next session as in this one."""
+    a = Taker.enroll(edgehub)
+    h, data = branch_run(edgehub, tmp_path, 1000)
+    for _ in range(2):
+        a.busy(a.asked(h, data), h)
+    assert edgehub.run_info(h)["state"] == "pending"
+    b = a.again()
+    frame = b.asked(h, data)
+    assert b.quiet("stream_open", 2)
+    b.busy(frame, h)
+    b.take_branch(b.asked(h, data), data)
+    b.take_start()
+    edgehub.wait_run(h, lambda r: r["state"] == "running")
+    assert not waits(edgehub, h)
+
+
+def test_a_branch_that_a_device_does_not_want_is_kept_no_longer(edgehub, tmp_path):
+    a = Taker.enroll(edgehub)
+    h, data = branch_run(edgehub, tmp_path, 1000)
+    a.send("error", {"code": "too_big", "message": "more than I take"}, h, a.asked(h, data)["id"])
+    assert "too_big: more than I take" in edgehub.wait_run(h, lambda r: r["state"] == "refused")["error"]
+    assert not waits(edgehub, h)

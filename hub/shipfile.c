@@ -1,0 +1,97 @@
+#include "hub/shipfile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "hub/frames.h"
+#include "proto/ipc/job.h"
+
+#define NAME_SIZE	80
+
+static void
+name_of(char name[NAME_SIZE], const char *handle)
+{
+	snprintf(name, NAME_SIZE, "s.%s", handle);
+}
+
+void
+shipfile_drop(struct hub *hub, const char *handle)
+{
+	char name[NAME_SIZE];
+
+	name_of(name, handle);
+	unlinkat(hub->logfd, name, 0);
+}
+
+int
+shipfile_new(struct hub *hub, const char *handle)
+{
+	char name[NAME_SIZE];
+	int fd;
+
+	name_of(name, handle);
+	fd = openat(hub->logfd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+static bool
+read_spec(const char *spec, size_t len, uint64_t *ret_size, char ret_sha256[FILE_SHA_HEX])
+{
+	struct json_doc *doc = NULL;
+	const struct json *branch;
+	int64_t size = 0;
+	bool ok;
+
+	if (json_parse(spec, len, &doc) < 0)
+		return false;
+	branch = json_get(json_get(json_get(json_root(doc), "spec"), "workspace"), "branch_bundle");
+	ok = json_get_int(branch, "bytes", 1, JOB_BUNDLE_MAX, &size) && json_copy_str(branch, "sha256", ret_sha256, FILE_SHA_HEX);
+	json_doc_free(doc);
+	*ret_size = (uint64_t)size;
+	return ok;
+}
+
+int
+shipfile_get(struct hub *hub, const char *handle, const char *spec, size_t len, uint64_t *ret_size, char ret_sha256[FILE_SHA_HEX])
+{
+	_cleanup_close_ int fd = -1;
+	char name[NAME_SIZE];
+	struct stat st;
+
+	name_of(name, handle);
+	fd = openat(hub->logfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!read_spec(spec, len, ret_size, ret_sha256) || (uint64_t)st.st_size != *ret_size)
+		return -ENOENT;
+	return take_fd(&fd);
+}
+
+void
+shipfiles_sweep(struct hub *hub)
+{
+	int fd = openat(hub->logfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct run_info info;
+	struct dirent *e;
+
+	if (dir == NULL) {
+		log_warn("branches nobody waits for cannot be removed: %s", strerror(errno));
+		cleanup_close(&fd);
+		return;
+	}
+	while ((e = readdir(dir)) != NULL) {
+		int r = strncmp(e->d_name, "s.", 2) == 0 ? store_run_get(hub->store, e->d_name + 2, &info) : 0;
+
+		if (strncmp(e->d_name, "s.", 2) == 0 && (r == -ENOENT || (r == 0 && info.state != RUN_PENDING)))
+			shipfile_drop(hub, e->d_name + 2);
+	}
+	closedir(dir);
+}
