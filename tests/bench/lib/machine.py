@@ -12,6 +12,12 @@ def _cpu_times():
     return values[3] + values[4], sum(values)
 
 
+def stolen():
+    """Ticks so far that the hypervisor gave to others while a process of ours could have run, and all ticks."""
+    values = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return values[7], sum(values)
+
+
 def wait_quiet(limit):
     """Others may use this machine: waits at most limit seconds for a quiet moment. True if there was one."""
     end = time.monotonic() + limit
