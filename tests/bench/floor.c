@@ -5,6 +5,7 @@
  *   floor spawn COUNT          posix_spawn of echo, first byte out of its pipe
  *   floor cmd COUNT WINDOW ARGV...   COUNT runs, WINDOW in flight: first byte, end, runs a second
  *   floor confined-spawn COUNT; floor confined-cmd COUNT WINDOW ARGV...   the same in the kernel's part of the full sandbox (confined.c)
+ *   floor least-spawn COUNT; floor least-cmd COUNT WINDOW ARGV...   the same in the kernel's part of the least sandbox (least.c)
  *   floor drain                reads standard input to its end: MB/s
  *   floor terminal ARGV...     runs it in a terminal that is raw, and reads what it shows from the first byte to the last
  *   floor relay ARGV...        runs it in a terminal that is raw, and writes what it shows to standard output: "floor terminal floor relay ARGV" is
@@ -141,7 +142,7 @@ ipc(unsigned long mib)
 	waitpid(writer, NULL, 0);
 }
 
-static bool confined;
+static enum { PLAIN, CONFINED, LEAST } confinement;
 
 /* One run in flight. */
 struct run {
@@ -159,9 +160,9 @@ start(struct run *r, char **argv)
 
 	if (pipe2(p, O_CLOEXEC) != 0)
 		die("pipe2");
-	if (confined) {
+	if (confinement != PLAIN) {
 		r->start = now();
-		r->pid = confined_start(p[1], argv);
+		r->pid = confinement == CONFINED ? confined_start(p[1], argv) : least_start(r->index, p[1], argv);
 		if (r->pid < 0)
 			die("fork");
 		close(p[1]);
@@ -196,6 +197,8 @@ advance(struct run *r, double *first, double *end)
 	close(r->fd);
 	if (waitpid(r->pid, &status, 0) != r->pid || status != 0)
 		fprintf(stderr, "run %zu: status 0x%x\n", r->index, (unsigned)status);
+	if (confinement == LEAST)
+		least_end(r->index);
 	end[r->index] = (now() - r->start) * 1e3;
 	if (first[r->index] == 0)
 		first[r->index] = end[r->index];
@@ -348,8 +351,8 @@ main(int argc, char **argv)
 	static char *echo[] = { "/bin/echo", "x", NULL };
 	const char *what = argc > 1 ? argv[1] : "";
 
-	confined = strncmp(what, "confined-", 9) == 0;
-	what += confined ? 9 : 0;
+	confinement = strncmp(what, "confined-", 9) == 0 ? CONFINED : strncmp(what, "least-", 6) == 0 ? LEAST : PLAIN;
+	what += confinement == CONFINED ? 9 : confinement == LEAST ? 6 : 0;
 	if (strcmp(what, "tls16") == 0 && argc == 5)
 		tls16(number(argv[2]), argv[3], argv[4]);
 	else if (strcmp(what, "ipc") == 0 && argc == 3)
@@ -367,7 +370,7 @@ main(int argc, char **argv)
 	else if (strcmp(what, "drain") == 0)
 		drain();
 	else {
-		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-]spawn N | [confined-]cmd N WINDOW ARGV... | drain |\n"
+		fprintf(stderr, "usage: floor tls16 MIB CERT KEY | ipc MIB | [confined-|least-]spawn N | [confined-|least-]cmd N WINDOW ARGV... | drain |\n"
 		    "    terminal ARGV... | relay ARGV... | echo N ARGV...\n");
 		return 2;
 	}

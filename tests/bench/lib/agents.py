@@ -49,7 +49,7 @@ class Floor:
 
 class Confined(Floor):
     """What the kernel takes for the namespaces and mounts of the full sandbox, with nothing of ours: no agent that makes them is faster."""
-    name = "confined"
+    name, prefix = "confined", "confined-"
 
     def __init__(self, out, cert):
         super().__init__(out, cert)
@@ -57,10 +57,15 @@ class Confined(Floor):
             raise BenchError("skipped: needs root")
 
     def latency(self, count):
-        return figures(run(self.floor, "confined-spawn", count))
+        return figures(run(self.floor, self.prefix + "spawn", count))
 
     def burst(self, count, window):
-        return figures(run(self.floor, "confined-cmd", count, window, "/bin/true"))
+        return figures(run(self.floor, self.prefix + "cmd", count, window, "/bin/true"))
+
+
+class Least(Confined):
+    """The same for sandbox-level = uid."""
+    name, prefix = "least", "least-"
 
 
 class Driven:
