@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,32 +10,25 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "hub/frames.h"
+#include "hub/result.h"
 #include "proto/ipc/job.h"
-
-#define NAME_SIZE	80
-
-static void
-name_of(char name[NAME_SIZE], const char *handle)
-{
-	snprintf(name, NAME_SIZE, "s.%s", handle);
-}
 
 void
 shipfile_drop(struct hub *hub, const char *handle)
 {
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 
-	name_of(name, handle);
+	result_name(name, "s", handle);
 	unlinkat(hub->logfd, name, 0);
 }
 
 int
 shipfile_new(struct hub *hub, const char *handle)
 {
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 	int fd;
 
-	name_of(name, handle);
+	result_name(name, "s", handle);
 	fd = openat(hub->logfd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	return fd < 0 ? -errno : fd;
 }
@@ -62,10 +54,10 @@ int
 shipfile_get(struct hub *hub, const char *handle, const char *spec, size_t len, uint64_t *ret_size, char ret_sha256[FILE_SHA_HEX])
 {
 	_cleanup_close_ int fd = -1;
-	char name[NAME_SIZE];
+	char name[RESULT_NAME];
 	struct stat st;
 
-	name_of(name, handle);
+	result_name(name, "s", handle);
 	fd = openat(hub->logfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
