@@ -63,11 +63,11 @@ hide_find(struct hidden *h, int proc, const char *const own[HIDE_OWN])
 	return r;
 }
 
-/* What stands behind dir in path, "" or from its slash on; NULL = path is elsewhere. */
+/* What stands behind dir in path, "" or from its slash on; NULL = path is elsewhere. Both "" and "/", where a link may lead, are the root. */
 static const char *
 rest(const char *path, const char *dir)
 {
-	size_t len = strlen(dir);
+	size_t len = strcmp(dir, "/") == 0 ? 0 : strlen(dir);
 
 	return strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == '\0') ? path + len : NULL;
 }
