@@ -24,7 +24,7 @@ struct branch {
 	char handle[HANDLE_SIZE];
 	int write, read;
 	uint64_t have, total;
-	monotime_t begun;
+	monotime_t moved;	/* when it began, or more of it came */
 	/* as a stream; md NULL = in chunks */
 	struct session *s;
 	struct mux_chan chan;
@@ -68,10 +68,10 @@ void
 branches_expire(struct session *s)
 {
 	for (struct branch **p = &s->branches; *p != NULL;) {
-		if (monotime_diff_ms(monotime_now(), (*p)->begun) < BRANCH_KEEP_MS) {
+		if (monotime_diff_ms(monotime_now(), (*p)->moved) < BRANCH_KEEP_MS) {
 			p = &(*p)->next;
 		} else {
-			log_warn("the branch shipped for %s was not used within 15 minutes; it is dropped", (*p)->handle);
+			log_warn("nothing more of the branch shipped for %s, nor its start, came within 15 minutes; it is dropped", (*p)->handle);
 			drop(s, p);
 		}
 	}
@@ -107,7 +107,7 @@ begin(struct session *s, const char *handle, uint64_t total)
 	b->s = s;
 	snprintf(b->handle, sizeof(b->handle), "%s", handle);
 	b->total = total;
-	b->begun = monotime_now();
+	b->moved = monotime_now();
 	b->next = s->branches;
 	s->branches = b;
 	s->nbranches++;
@@ -134,6 +134,7 @@ take(struct branch *b, uint64_t offset, uint64_t total, const uint8_t *data, siz
 	if (r < 0)
 		return strerror(-r);
 	b->have += len;
+	b->moved = monotime_now();
 	return NULL;
 }
 
@@ -200,6 +201,7 @@ stream_take(struct mux_chan *c, const uint8_t *data, size_t len)
 	if (r < 0)
 		return r;
 	b->have += len;
+	b->moved = monotime_now();
 	return EVP_DigestUpdate(b->md, data, len) == 1 ? (ssize_t)len : -ENOMEM;
 }
 

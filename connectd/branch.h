@@ -25,7 +25,7 @@ void branch_stream(struct session *s, const struct cloop_frame *f, uint32_t chan
 /* The complete one for a handle, for reading, which is the caller's then; -1 = there is none. The transfer is over. */
 int branch_claim(struct session *s, const char *handle);
 
-/* Those that no start came for in their time; with every beat, too, so that they go where nothing more is shipped. */
+/* Those that nothing came of, nor a start for, in that time; with every beat, too, so that they go where nothing more is shipped. */
 void branches_expire(struct session *s);
 
 /* The session ends. */
