@@ -44,7 +44,8 @@ int rf_cgroup_find(struct rf_cgroup *cg, uid_t uid);
 /* Makes it anew, with the controllers that can be had. Its cgroup.procs to *ret_fd for the child to enter, or -errno. */
 int rf_cgroup_make(const struct rf_cgroup *cg, int *ret_fd);
 
-/* Root only: from now on nobody in it, or below, opens /dev/fuse, whatever its node is called. 0 or -errno. */
+/* Root only: from now on nobody in it, or below, opens /dev/fuse, whatever its node is called. 0 or -errno; -EPERM also where a parent's
+ * filter would hold no longer. */
 int rf_cgroup_deny_fuse(const struct rf_cgroup *cg);
 
 /* Gives what is in it a second to end, kills what is left and removes it: three seconds at most. */

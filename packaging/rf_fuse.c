@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,22 +41,66 @@ bpf(int cmd, union bpf_attr *attr)
 	return r < 0 ? -errno : (int)r;
 }
 
+static int
+load_filter(void)
+{
+	union bpf_attr load;
+
+	memset(&load, 0, sizeof(load));		/* the kernel looks at all of it, and = { 0 } need not set all of a union */
+	load.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE;
+	load.insns = (uintptr_t)all_but_fuse;
+	load.insn_cnt = sizeof(all_but_fuse) / sizeof(all_but_fuse[0]);
+	load.license = (uintptr_t)"ISC";
+	return bpf(BPF_PROG_LOAD, &load);
+}
+
+/* How many filters hold there, those of its parents included. */
+static int
+count_filters(int dir)
+{
+	union bpf_attr query;
+	int r;
+
+	memset(&query, 0, sizeof(query));
+	query.query.target_fd = (uint32_t)dir;
+	query.query.attach_type = BPF_CGROUP_DEVICE;
+	query.query.query_flags = BPF_F_QUERY_EFFECTIVE;
+	r = bpf(BPF_PROG_QUERY, &query);
+	return r < 0 ? r : (int)query.query.prog_cnt;
+}
+
+static int
+attach_filter(int cmd, int dir, int prog)
+{
+	union bpf_attr attach;
+
+	memset(&attach, 0, sizeof(attach));
+	attach.target_fd = (uint32_t)dir;
+	attach.attach_bpf_fd = (uint32_t)prog;
+	attach.attach_type = BPF_CGROUP_DEVICE;
+	attach.attach_flags = cmd == BPF_PROG_ATTACH ? BPF_F_ALLOW_MULTI : 0;	/* beside those of whoever manages this machine */
+	return bpf(cmd, &attach);
+}
+
+/* A parent's filter that may be overridden holds no longer where there is one of our own: then that one has to do. */
 int
 rf_cgroup_deny_fuse(const struct rf_cgroup *cg)
 {
 	_cleanup_close_ int dir = open(cg->base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), prog = -1;
-	union bpf_attr load = { .prog_type = BPF_PROG_TYPE_CGROUP_DEVICE, .insns = (uintptr_t)all_but_fuse,
-		.insn_cnt = sizeof(all_but_fuse) / sizeof(all_but_fuse[0]), .license = (uintptr_t)"ISC" };
-	union bpf_attr attach = { 0 };
+	int before, r;
 
 	if (dir < 0)
 		return -errno;
-	prog = bpf(BPF_PROG_LOAD, &load);
+	before = count_filters(dir);
+	if (before < 0)
+		return before;
+	prog = load_filter();
 	if (prog < 0)
 		return prog;
-	attach.target_fd = (uint32_t)dir;
-	attach.attach_bpf_fd = (uint32_t)prog;
-	attach.attach_type = BPF_CGROUP_DEVICE;
-	attach.attach_flags = BPF_F_ALLOW_MULTI;	/* beside those of whoever manages this machine */
-	return bpf(BPF_PROG_ATTACH, &attach);
+	r = attach_filter(BPF_PROG_ATTACH, dir, prog);
+	if (r == 0 && count_filters(dir) <= before) {
+		(void)attach_filter(BPF_PROG_DETACH, dir, prog);
+		r = -EPERM;
+	}
+	return r;
 }

@@ -3,12 +3,15 @@
 B59 (a child gets what nobody decided): descriptors, session, signals and capabilities of every process are compared with a
 fixed table. B57 (dead-lock at the end): it ends within its time whenever SIGTERM comes.
 """
+import ctypes
 import json
 import os
+import platform
 import random
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -60,6 +63,13 @@ class Site:
         self.conf = tmp_path / "edgeward.conf"
         self.conf.write_text(f"[work]\nroot = {self.dir}/work\n")
         self.proc = None
+        self.cgroup = None      # to start it in; None: ours
+
+    def prepare(self):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)    # Whoever runs the tests under nohup has it ignored.
+        if self.cgroup is not None:
+            with open(self.cgroup + "/cgroup.procs", "w", encoding="ascii") as procs:
+                procs.write("0")
 
     def ids(self):
         if os.geteuid() != 0:
@@ -70,8 +80,7 @@ class Site:
     def start(self, *args, ids=True):
         self.proc = subprocess.Popen([RUN_FOREGROUND, "-d", self.dir, "-c", self.conf, "-b", self.build,
                                       *(self.ids() if ids else []), *args], stderr=subprocess.PIPE, text=True,
-                                     # Whoever runs the tests under nohup has it ignored.
-                                     preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+                                     preexec_fn=self.prepare)
         return self.proc
 
     def report(self, name, timeout=10):
@@ -366,3 +375,67 @@ def test_nobody_of_the_work_opens_fuse(agent, hub):
         assert hub.finish(hub.start(script)).text == b"/dev/null opened\n", "in a view"
     finally:
         ns.close()
+
+
+BPF_CALL = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
+OVERRIDE, MULTI = 1, 2
+
+
+def bpf(cmd, attr):
+    """The system call, with a record that is filled up with zeroes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    record = ctypes.create_string_buffer(attr, 120)
+    r = libc.syscall(BPF_CALL, cmd, record, len(record))
+    if r < 0:
+        raise OSError(ctypes.get_errno(), "bpf")
+    return r
+
+
+def refuse_full(cgroup, flags):
+    """A filter of devices that refuses those of minor number 7, /dev/full among them, as whoever manages the machine may have one."""
+    insns = b"".join(struct.pack("=BBhi", *insn) for insn in [
+        (0x61, 0x12, 8, 0), (0xb7, 0, 0, 1), (0x55, 2, 1, 7), (0xb7, 0, 0, 0), (0x95, 0, 0, 0)])
+    code, licence = ctypes.create_string_buffer(insns), ctypes.create_string_buffer(b"ISC")
+    prog = bpf(5, struct.pack("=IIQQ", 15, len(insns) // 8, ctypes.addressof(code), ctypes.addressof(licence)))
+    fd = os.open(cgroup, os.O_RDONLY)
+    try:
+        bpf(8, struct.pack("=IIII", fd, prog, 6, flags))
+    finally:
+        os.close(fd)
+        os.close(prog)
+
+
+@as_root
+@pytest.mark.skipif(v2_mount() is None or BPF_CALL is None, reason="skipped: no cgroup v2 mounted")
+@pytest.mark.parametrize("flags", [OVERRIDE, MULTI])
+def test_a_filter_of_the_machine_holds_for_the_work(tmp_path, flags):
+    """One that may be overridden would hold no longer below a cgroup that has one of its own."""
+    cgroup = f"{v2_mount()}{v2(open('/proc/self/cgroup', encoding='ascii').read()).rstrip('/')}/ewrf.{os.getpid()}"
+    site = Site(tmp_path, then=f"""
+try:
+    open("/dev/full").close()
+    got = "opened"
+except OSError as e:
+    got = e.strerror
+with open(os.path.join({str(tmp_path / "out")!r}, os.path.basename(sys.argv[0]) + ".full"), "w") as f:
+    f.write(got)
+time.sleep(1000)
+""")
+    os.mkdir(cgroup)
+    try:
+        try:
+            refuse_full(cgroup, flags)
+        except OSError as e:
+            pytest.skip(f"skipped: no filter of devices can be set here: {e}")
+        site.cgroup = cgroup
+        site.start()
+        for name in ("connectd", "launcher"):
+            got = site.out / f"{name}.full"
+            wait_for(lambda file=got: file.exists() and file.read_text() != "")
+            assert got.read_text() == "Operation not permitted", name
+        log = site.stop()
+        assert ("may open /dev/fuse" in log) == (flags == OVERRIDE and os.path.exists("/dev/fuse")), log
+    finally:
+        if site.proc is not None:
+            site.stop()
+        os.rmdir(cgroup)
