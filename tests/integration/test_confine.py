@@ -368,8 +368,8 @@ def test_what_is_the_agents_is_hidden_wherever_it_lies():
         with Device(enter=enter, conf="show = /opt/site/data/shown /mnt\n") as d:
             ns.sh("mkdir /opt/site/data/shown; echo yes > /opt/site/data/shown/f")
             assert sh(d, "cat /opt/site/data/shown/f; ls -A /opt/site/data", "n") == "yes\nshown\n", "what edgeward.conf shows is seen, and nothing beside it"
-        ns.sh("ln -s / /mnt/all")
-        with Device(enter=enter, conf="show = /mnt/all\n") as d:
+        ns.sh("ln -s / /mnt/all; ln -s /opt/site/data /opt/data")
+        with Device(enter=enter, conf="show = /mnt/all /opt/data\n") as d:
             assert sh(d, "cd /mnt/all; cat etc/edgeward/f opt/site/data/credential 2>/dev/null; cat opt/site/g", "n") == "secret\n", "a link may lead to all there is"
     finally:
         ns.close()

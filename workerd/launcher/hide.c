@@ -104,6 +104,8 @@ hide(const char *at, const char *root, const char *work_dir, const char *show)
 
 	if (lstat(at, &st) < 0)
 		return is_nowhere(errno) ? 0 : -errno;
+	if (S_ISLNK(st.st_mode))	/* by its name show asks for one of ours; it leads to where that is hidden */
+		return 0;
 	if (!S_ISDIR(st.st_mode))	/* the view has no devices but its own: it cannot be opened */
 		return mount("/dev/null", at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 	if (needs_room(at, root, work_dir, show))
