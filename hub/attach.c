@@ -476,6 +476,22 @@ begin(struct client *client, struct session *s, const struct ipc_msg *msg, const
 	return 0;
 }
 
+/* Why there is no session in this run, where only the hub can tell: the device knows nothing of a run that it refused. False: ask the device. */
+static bool
+no_run(const struct run_info *info, bool own, char *buf, size_t size)
+{
+	char text[2 * sizeof(info->error)];
+
+	if (info->state != RUN_REFUSED && !(own && run_state_is_final(info->state)))
+		return false;
+	if (info->error[0] != '\0')
+		snprintf(text, sizeof(text), "%s%s%s: %s", run_state_name(info->state), info->code[0] != '\0' ? " " : "", info->code, info->error);
+	else
+		snprintf(text, sizeof(text), "the run of the shell has ended (%s)", run_state_name(info->state));
+	text_clean(buf, size, text);
+	return true;
+}
+
 int
 client_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
@@ -483,9 +499,11 @@ client_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct hub *hub = client->hub;
 	_cleanup_close_ int fd = ipc_take_fd(msg, 0), command = ipc_take_fd(msg, 1);
 	const struct hub_attach *other;
+	char why[sizeof(((struct admin_text *)0)->text)];
 	struct run_info info;
 	struct admin_attach req;
 	struct session *s;
+	bool own;
 	int r;
 
 	memcpy(&req, msg->data, sizeof(req));
@@ -494,9 +512,14 @@ client_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	r = store_run_find(hub->store, req.handle, &info);
 	if (r < 0)
 		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one run fits %s" : "no run %s", req.handle);
+	own = (req.flags & ADMIN_ATTACH_OWN) != 0;
+	if (no_run(&info, own, why, sizeof(why)))
+		return client_say(client, &msg->hdr, -ECHILD, "%s", why);
 	s = session_find(hub, info.device);
 	if (s == NULL)
 		return client_say(client, &msg->hdr, -ENOTCONN, "the device of this run is not connected");
+	if (own && info.state == RUN_PENDING)
+		return client_say(client, &msg->hdr, -EAGAIN, "the device does not say whether it starts the run of the shell");
 	other = to_watch(hub, info.handle, req.session);
 	if ((req.flags & ATTACH_WATCH) != 0 && other == NULL)
 		return client_say(client, &msg->hdr, -ENOENT, "nobody has a session open in %s", info.handle);

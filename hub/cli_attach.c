@@ -141,7 +141,7 @@ ask(struct cli *cli, const struct admin_attach *req, int command, bool early, in
 	if (r < 0)
 		return cli_say_unreachable(cli, r), EXIT_LOST;
 	if (cli->status < 0 && cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text))
-		return early && strstr(text.text, "unknown_handle") != NULL ? -EAGAIN :
+		return early && (cli->status == -EAGAIN || strstr(text.text, "unknown_handle") != NULL) ? -EAGAIN :
 		    cli_fail(EXIT_LOST, "%s", cli_text(clean, sizeof(clean), text.text));
 	return cli_fail(EXIT_LOST, "the hub answers in a way this edgehub does not know");
 }

@@ -387,6 +387,24 @@ def test_shell_is_a_run_of_its_own(dev, ehub, terminal):
     assert (p.returncode, p.stdout + p.stderr) == (3, b"not a tty\nerr\n"), p
 
 
+@pytest.mark.parametrize("policy, conf, text", [
+    ({"work": {"attach": "yes", "start": "no"}}, {}, "policy.conf:3: start = no"),
+    ({"work": {"attach": "yes", "programs": "/bin/sh"}}, {}, "policy.conf:3: programs"),
+    ({"work": {"attach": "no"}}, {}, "policy.conf:2: attach = no"),
+    (POLICY, {"work": {"slots": 1}}, "busy"), (POLICY, {"work": {"disk-low": "1000000G"}}, "disk-full"),
+])
+def test_a_refused_shell_says_why(ehub_agent, ehub, policy, conf, text):
+    """At once and as run does: the shell's own run, of which nobody has heard, is what the device refuses."""
+    ehub_agent(policy=policy, conf=conf)
+    if text == "busy":
+        attach(ehub, start(ehub), "true")
+    began = time.monotonic()
+    r = ehub.call("shell", D, "-T", "--", "sh", "-c", "true")
+    assert r.returncode == 255 and text in r.stderr.decode() and b"unknown_handle" not in r.stderr, r
+    assert time.monotonic() - began < 10
+    wait_for(lambda: not [r for r in ehub.json("runs", "--open") if r["command"] != "sleep 600"], 10, "nothing of it is left")
+
+
 @pytest.mark.root
 def test_b67_it_opens_with_no_byte_of_disk_left(agent, ehub, mounts, terminal):
     """Work root and state are full to the last byte: a session opens, shows, ends; what cannot be recorded is only not recorded."""
