@@ -215,6 +215,7 @@ struct starting {
 };
 
 static const char no_streams[] = "this device speaks no edgeward.1: no branch can be shipped to it";
+static const char unanswered[] = "the device has too much to answer already";
 
 static void
 drop_spec(char *spec, size_t len)
@@ -229,12 +230,15 @@ begin(struct client *client, const struct ipc_hdr *req, struct session *s, const
 	struct run *run;
 	int r = run_new(client->hub, info, spec, len, &run);
 
-	if (r == 0)
-		r = ship_start(s, info->handle, spec, len);
-	else
+	if (r < 0) {
 		ship_drop(client->hub, info->handle);
-	if (r < 0)
 		return client_say(client, req, r, "the run cannot be stored: %s", strerror(-r));
+	}
+	r = ship_start(s, info->handle, spec, len);
+	if (r < 0) {	/* pending, the device's next session would start what the client was told has failed */
+		run_refused(run, "busy", unanswered);
+		return client_say(client, req, r, "%s", unanswered);
+	}
 	log_debug("run %s: sent to device %s (%s)", info->handle, s->device, s->name);
 	return client_say(client, req, 0, "%s", info->handle);
 }

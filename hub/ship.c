@@ -308,8 +308,8 @@ ship_start(struct session *s, const char *handle, const char *spec, size_t len)
 
 	if (ship == NULL)
 		return session_start_run(s, handle, spec, len);
-	if (ship->st.chan.mux != NULL)
-		return 0;	/* on its way */
+	if (ship->from >= 0 || ship->st.chan.mux != NULL)
+		return 0;	/* being copied, or on its way */
 	loop_timer_del(s->hub->loop, &ship->timer);
 	ship->busy.ns = 0;
 	return ask(ship, s);
