@@ -170,6 +170,26 @@ ask(struct admin_file_item *ret_item, int *ret_sock)
 
 /* ---- from the device ---- */
 
+static const char *
+kind_of(mode_t mode)
+{
+	return S_ISLNK(mode) ? "a symbolic link" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : S_ISCHR(mode) ? "a character device" :
+	    S_ISBLK(mode) ? "a block device" : "a directory";
+}
+
+/* A rename would put a file in the place of whatever has the name, be it /dev/null. False: why says so. A link could be somebody else's. */
+static bool
+replaceable(void)
+{
+	struct stat st;
+
+	if (lstat(self.local, &st) < 0 || S_ISREG(st.st_mode))
+		return true;
+	snprintf(self.why, sizeof(self.why), "%.190s is %s: %s", self.local, kind_of(st.st_mode),
+	    S_ISLNK(st.st_mode) ? "name the file itself" : "only a regular file is replaced");
+	return false;
+}
+
 static int
 put_in_place(int fd, uint32_t mode, const uint8_t *want)
 {
@@ -184,6 +204,8 @@ put_in_place(int fd, uint32_t mode, const uint8_t *want)
 		snprintf(self.why, sizeof(self.why), "what came has another SHA-256 than the device read: the file has changed meanwhile");
 		return AGAIN;
 	}
+	if (!replaceable())	/* it came meanwhile */
+		return CLI_FAILED;
 	if (fchmod(fd, mode) < 0 || fsync(fd) < 0 || rename(self.part, self.local) < 0)
 		return cli_fail(CLI_FAILED, "%s: %s", self.local, strerror(errno));
 	return DONE;
@@ -216,11 +238,14 @@ receive(int fd, int sock, const struct admin_file_item *item, uint64_t at)
 static int
 get(void)
 {
-	_cleanup_close_ int fd = open(self.part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), sock = -1;
+	_cleanup_close_ int fd = -1, sock = -1;
 	struct admin_file_item item;
 	struct stat st;
 	int r;
 
+	if (!replaceable())
+		return CLI_FAILED;
+	fd = open(self.part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return cli_fail(CLI_FAILED, "%s: %s", self.part, fd < 0 ? strerror(errno) : "not a regular file");
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)

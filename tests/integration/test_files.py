@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 import re
+import socket
+import stat
 import subprocess
 import time
 
@@ -247,6 +249,48 @@ def test_wrong_use(ehub, tmp_path):
     p = cp(ehub, tmp_path, f"{D}:h/x")
     assert p.returncode == 1 and "not a regular file" in p.stderr
     assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("what", ["FIFO", "socket", "character device", "directory", "link", "link to a FIFO", "link to nothing"])
+def test_what_is_no_file_is_not_replaced(ehub, dev, tmp_path, what):
+    """As root a rename would make a regular file of /dev/null. A device of the test's own stands for it."""
+    handle = run(ehub, "echo new >f", wait=True)
+    at, other = tmp_path / "at", tmp_path / "other"
+    if what == "FIFO":
+        os.mkfifo(at)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(str(at))
+    elif what == "character device":
+        if os.geteuid() != 0:
+            pytest.skip("mknod is root's")
+        os.mknod(at, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    elif what == "directory":       # in a directory it would have the file's name
+        os.makedirs(at / "f")
+    else:
+        if "FIFO" in what:
+            os.mkfifo(other)
+        elif "nothing" not in what:
+            other.write_bytes(b"old")
+        at.symlink_to(other)
+    before = os.lstat(at), sorted(os.listdir(tmp_path))
+    p = cp(ehub, f"{D}:{handle}/f", at)
+    name = {"directory": f"{at}/f is a directory"}.get(what, f"{at} is a {'symbolic link' if 'link' in what else what}")
+    assert p.returncode == 1 and f"{name}: " in p.stderr, p.stderr
+    now = os.lstat(at)
+    assert (now.st_ino, now.st_mode, now.st_mtime_ns) == (before[0].st_ino, before[0].st_mode, before[0].st_mtime_ns)
+    assert sorted(os.listdir(tmp_path)) == before[1]
+    assert what != "link" or other.read_bytes() == b"old"
+
+
+def test_what_comes_meanwhile_is_not_replaced(ehub, dev, wire, tmp_path):
+    handle = run(ehub, "head -c 20000000 /dev/urandom >f", wait=True)
+    p = start_cp(ehub, f"{D}:{handle}/f", tmp_path / "at")
+    wait_for(lambda: (tmp_path / "at.edgeward-part").exists(), 10, "it has begun")
+    os.mkfifo(tmp_path / "at")
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 1 and b"at is a FIFO" in err, (out, err)
+    assert stat.S_ISFIFO(os.lstat(tmp_path / "at").st_mode)
 
 
 def test_many_leave_nothing(ehub, dev, tmp_path):
