@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/eventlog.h"
 #include "common/filepump.h"
 #include "common/log.h"
 #include "connectd/streams.h"
@@ -35,7 +36,7 @@ struct filestream {
 	struct mux_chan chan;
 	uint32_t channel, ipc_id;
 	char frame_id[CLOOP_ID_SIZE];
-	struct file_open o;
+	struct file_request req;
 	enum stage stage;
 	bool answered, opened;		/* by workerd; stream_opened was sent */
 	bool end_waits;			/* END is to be sent to the carrier */
@@ -51,6 +52,24 @@ struct filestream {
 	char why[FILE_TEXT_MAX];	/* why it ends at the next turn of the loop */
 	struct filefill rec;		/* get: what the hub has not got yet */
 };
+
+/* What became of it, for the record. What workerd refuses it records itself; why is NULL when all went well. */
+static void
+record(const struct filestream *f, bool refused, const char *why)
+{
+	const struct file_open *o = &f->req.open;
+	const char *who = f->req.who[0] != '\0' ? f->req.who : "the hub";
+	char quoted[LOG_QUOTE_SIZE];
+
+	log_quote(quoted, sizeof(quoted), o->path, strlen(o->path));
+	if (why == NULL)
+		eventlog_add(f->s->p.events, o->put != 0 ? "file-written" : "file-read", o->handle, "%s: %s: %llu bytes", who, quoted,
+		    (unsigned long long)f->at);
+	else if (refused)
+		eventlog_add(f->s->p.events, "file-refused", o->handle, "%s: %s: %s", who, quoted, why);
+	else
+		eventlog_add(f->s->p.events, "file-broken", o->handle, "%s: %s: at %llu bytes: %s", who, quoted, (unsigned long long)f->at, why);
+}
 
 /* Out of the list, all closed. The channel is the caller's. */
 static void
@@ -85,7 +104,9 @@ error_code(const char *why)
 static void
 end(struct filestream *f, enum stream_reset code, const char *why)
 {
-	log_info("file of %s: %s", f->o.handle, why);
+	log_info("file of %s: %s", f->req.open.handle, why);
+	if (f->fd >= 0)
+		record(f, code == STREAM_RESET_REFUSED, why);
 	if (f->s->state != SESSION_UP)
 		mux_drop(&f->chan);
 	else if (f->opened)
@@ -138,7 +159,7 @@ send_done(struct filestream *f, const uint8_t sha[32])
 	struct json_w w;
 
 	file_sha_put(sha, hex);
-	session_begin_frame(f->s, &w, "file_done", NULL, f->o.handle);
+	session_begin_frame(f->s, &w, "file_done", NULL, f->req.open.handle);
 	json_w_int(&w, "channel", f->channel);
 	json_w_int(&w, "size", (int64_t)f->at);
 	json_w_str(&w, "sha256", hex);
@@ -152,7 +173,7 @@ send_opened(struct filestream *f, uint32_t mode)
 
 	session_begin_frame(f->s, &w, "stream_opened", f->frame_id, NULL);
 	json_w_int(&w, "channel", f->channel);
-	if (f->o.put != 0) {
+	if (f->req.open.put != 0) {
 		json_w_int(&w, "offset", (int64_t)f->at);
 	} else {
 		json_w_int(&w, "size", (int64_t)f->size);
@@ -220,11 +241,11 @@ digest_zeros(struct loop_timer *timer)
 		loop_timer_set(f->s->p.loop, timer, monotime_now());
 		return;
 	}
-	if (f->o.put != 0 && f->stage == FLOW) {
+	if (f->req.open.put != 0 && f->stage == FLOW) {
 		mux_resume(&f->chan);	/* and take_hole() again */
 		return;
 	}
-	f->rec.hole = f->o.put == 0 && f->at > f->from ? f->at : 0;
+	f->rec.hole = f->req.open.put == 0 && f->at > f->from ? f->at : 0;
 	f->zeros = 0;
 	if (f->rec.hole != 0)
 		mux_want(&f->chan);
@@ -266,10 +287,10 @@ ended(struct mux_chan *c, const uint8_t *xxh3)
 	struct filestream *f = c->ctx;
 	uint8_t sha[32];
 
-	if (f->o.put == 0 || f->stage != FLOW || f->why[0] != '\0')
+	if (f->req.open.put == 0 || f->stage != FLOW || f->why[0] != '\0')
 		return;
 	digest_end(f, sha);
-	if (f->at != f->size || memcmp(sha, f->o.sha256, sizeof(sha)) != 0) {
+	if (f->at != f->size || memcmp(sha, f->req.open.sha256, sizeof(sha)) != 0) {
 		(void)say(f, FILE_FAIL, 0, NULL, 0);
 		end_soon(f, STREAM_RESET_REFUSED, f->at != f->size ? "fewer bytes came than were announced" :
 		    "what came has another SHA-256 than was announced; the file was not touched");
@@ -300,7 +321,8 @@ closed(struct mux_chan *c, unsigned code, const char *reason)
 	struct filestream *f = c->ctx;
 
 	if (code != 0)
-		log_info("file of %s: the hub ended it: %s", f->o.handle, reason);
+		log_info("file of %s: the hub ended it: %s", f->req.open.handle, reason);
+	record(f, false, code == 0 && f->stage == OVER ? NULL : code != 0 ? "the hub ended it" : "the hub ended it too soon");
 	drop(f);
 }
 
@@ -309,7 +331,7 @@ static const struct mux_kind kind = { .class = MUX_FILE, .take = take, .hole = t
 static bool
 open_channel(struct filestream *f, uint32_t mode)
 {
-	bool put = f->o.put != 0;
+	bool put = f->req.open.put != 0;
 
 	if (mux_open(&f->s->mux, &f->chan, f->channel, &kind, f, put ? f->at : 0, 0, put ? 0 : f->from, 0) < 0)
 		return false;
@@ -325,7 +347,7 @@ take_meta(struct filestream *f, const struct file_rec *rec)
 		end(f, STREAM_RESET_INTERNAL, "the carrier breaks the protocol");
 		return;
 	}
-	if (f->o.put != 0) {
+	if (f->req.open.put != 0) {
 		f->stage = PREFIX;
 		return;
 	}
@@ -348,7 +370,7 @@ take_bytes(struct filestream *f, const struct file_rec *rec, size_t len)
 		return;
 	}
 	digest(f, f->rec.buf + sizeof(*rec), len);
-	if (f->o.put != 0 || f->at <= f->from)
+	if (f->req.open.put != 0 || f->at <= f->from)
 		return;
 	f->rec.off = sizeof(*rec) + (f->from > before ? (size_t)(f->from - before) : 0);
 	f->rec.len = sizeof(*rec) + len;
@@ -361,12 +383,12 @@ take_end(struct filestream *f)
 {
 	uint8_t sha[32];
 
-	if (f->o.put != 0 && f->stage == PREFIX) {
+	if (f->req.open.put != 0 && f->stage == PREFIX) {
 		if (!open_channel(f, 0))
 			end(f, STREAM_RESET_LIMIT, "busy: too many streams are open");
 		return;
 	}
-	if (f->o.put != 0 || f->stage != FLOW) {
+	if (f->req.open.put != 0 || f->stage != FLOW) {
 		end(f, STREAM_RESET_INTERNAL, "the carrier breaks the protocol");
 		return;
 	}
@@ -386,7 +408,7 @@ take_done(struct filestream *f)
 	}
 	f->stage = OVER;
 	want(f, 0);
-	send_done(f, f->o.sha256);
+	send_done(f, f->req.open.sha256);
 	mux_end(&f->chan, NULL);
 }
 
@@ -430,7 +452,7 @@ on_carrier(struct loop_io *io, uint32_t events)
 	f->rec.off = f->rec.len = 0;
 	/* Behind its own bytes of a put the carrier says END of what it has, and later only how it went. */
 	if (file_rec_check(f->rec.buf, (size_t)n, f->at, &rec) < 0 || ((rec.type == FILE_DATA || rec.type == FILE_HOLE) &&
-	    f->stage != (f->o.put != 0 ? PREFIX : FLOW))) {
+	    f->stage != (f->req.open.put != 0 ? PREFIX : FLOW))) {
 		end(f, STREAM_RESET_INTERNAL, "the carrier breaks the protocol");
 		return;
 	}
@@ -453,8 +475,10 @@ read_fields(struct filestream *f, const struct json *p)
 {
 	const char *mode = json_get_str(p, "mode"), *dir = json_get_str(p, "work_dir");
 	int64_t size = 0, from = 0, file_mode = 0644;
-	struct file_open *o = &f->o;
+	struct file_open *o = &f->req.open;
 
+	if (!json_copy_str(p, "operator", f->req.who, sizeof(f->req.who)) || !ipc_text_ok(f->req.who, sizeof(f->req.who)))
+		memset(f->req.who, 0, sizeof(f->req.who));
 	if (!json_copy_str(p, "handle", o->handle, sizeof(o->handle)) || !handle_ok(o->handle))
 		return "handle is missing or malformed";
 	if (dir != NULL && !json_copy_str(p, "work_dir", o->work_dir, sizeof(o->work_dir)))
@@ -503,7 +527,7 @@ filestream_open(struct session *s, const struct cloop_frame *frame, uint32_t cha
 	loop_timer_init(&f->zeros_timer, digest_zeros, f);
 	f->next = s->files;
 	s->files = f;
-	if (workchan_file(s->p.work, &f->o, &f->ipc_id) < 0)
+	if (workchan_file(s->p.work, &f->req, &f->ipc_id) < 0)
 		end_soon(f, STREAM_RESET_GONE, "busy: the workload daemon of this device is restarting; try again");
 }
 
@@ -541,6 +565,8 @@ filestream_done(struct session *s)
 		struct filestream *f = s->files;
 
 		mux_drop(&f->chan);
+		if (f->fd >= 0)
+			record(f, false, "the link was lost");
 		drop(f);
 	}
 }

@@ -284,6 +284,7 @@ svc_request(struct svc_stream *st)
 		svc_answer(st, 200, "application/json", "", good, sizeof(good) - 1);
 		break;
 	case SVC_LIST:
+		eventlog_add(st->s->p.events, "services", "", "listed for %s", st->actor[0] != '\0' ? st->actor : "the hub");
 		svc_set_state(st, SVC_AT_LIST);
 		svc_list_begin(st);
 		break;

@@ -250,9 +250,9 @@ workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *r
 }
 
 int
-workchan_file(struct workchan *wc, const struct file_open *open, uint32_t *ret_id)
+workchan_file(struct workchan *wc, const struct file_request *req, uint32_t *ret_id)
 {
-	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_FILE, open, sizeof(*open), NULL, 0, ret_id)) : -EPIPE;
+	return wc->up ? sent(wc, ipc_request(&wc->chan, WORK_REQ_FILE, req, sizeof(*req), NULL, 0, ret_id)) : -EPIPE;
 }
 
 int

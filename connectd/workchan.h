@@ -86,7 +86,7 @@ int workchan_ack(struct workchan *wc, const struct mirror_entry *e, uint64_t off
 int workchan_delivered(struct workchan *wc, const struct mirror_entry *e);
 int workchan_disown(struct workchan *wc, const struct mirror_entry *e);
 int workchan_device(struct workchan *wc, const struct device_open *open, uint32_t *ret_id);
-int workchan_file(struct workchan *wc, const struct file_open *open, uint32_t *ret_id);
+int workchan_file(struct workchan *wc, const struct file_request *req, uint32_t *ret_id);
 int workchan_l2(struct workchan *wc, const struct l2_open *open, uint32_t *ret_id);
 int workchan_l2_close(struct workchan *wc, const struct l2_ref *ref);
 int workchan_attach(struct workchan *wc, const struct attach_open *open, int command, uint32_t *ret_id);	/* command: -1 = none */

@@ -257,14 +257,16 @@ opened(struct hub_stream *st, const struct json *payload)
 /* ---- the request ---- */
 
 static void
-send_open(struct session *s, struct json_w *w, const struct admin_file *req, const struct run_info *run)
+send_open(struct session *s, struct json_w *w, const struct admin_file *req, const struct run_info *run, uid_t uid)
 {
-	char hex[FILE_SHA_HEX];
+	char hex[FILE_SHA_HEX], who[32];
 
 	json_w_str(w, "handle", run->handle);
 	if (strlen(run->work_dir) < sizeof(run->work_dir) - 1)	/* longer: it is cut */
 		json_w_str(w, "work_dir", run->work_dir[0] != '\0' ? run->work_dir : ".");
 	json_w_str(w, "path", req->path);
+	snprintf(who, sizeof(who), "uid %u at the hub", (unsigned)uid);
+	json_w_str(w, "operator", who);
 	json_w_str(w, "mode", req->put != 0 ? "put" : "get");
 	if (req->put != 0) {
 		file_sha_put(req->sha256, hex);
@@ -312,7 +314,7 @@ begin(struct client *client, struct session *s, const struct ipc_msg *msg, const
 	f->next = hub->files;
 	hub->files = f;
 	hub->nfiles++;
-	send_open(s, &w, req, run);
+	send_open(s, &w, req, run, client->chan.peer.uid);
 	return 0;
 }
 

@@ -160,8 +160,9 @@ begin(struct workerd *w, struct carrier *c, const struct file_open *o, struct wo
 }
 
 static void
-open_one(struct workerd *w, uint32_t asker, const struct file_open *o)
+open_one(struct workerd *w, uint32_t asker, const struct file_request *req)
 {
+	const struct file_open *o = &req->open;
 	struct work_str argv[1];
 	struct work_spec spec = { .argv = argv, .env_given = true, .network = WORK_NETWORK_NONE };
 	struct launch_start s = { .nice = NICE, .oom_score_adj = OOM, .stage = LAUNCH_STAGE_CARRIER };
@@ -187,8 +188,8 @@ open_one(struct workerd *w, uint32_t asker, const struct file_open *o)
 			forget(w, c);
 		}
 	}
-	eventlog_add(&w->events, why[0] != '\0' ? "file-refused" : o->put != 0 ? "file-put" : "file-get", o->handle, "%s%s%s%s", why[0] == '\0' ? "" :
-	    o->put != 0 ? "put " : "get ", quoted, why[0] != '\0' ? ": " : "", why);
+	eventlog_add(&w->events, why[0] != '\0' ? "file-refused" : o->put != 0 ? "file-put" : "file-get", o->handle, "%s: %s%s%s", req->who[0] != '\0' ? req->who :
+	    "the hub", quoted, why[0] != '\0' ? ": " : "", why);
 	log_info("file %s of %s: %s%s%s", quoted, o->handle, o->put != 0 ? "written by the hub" : "read by the hub", why[0] != '\0' ?
 	    "; refused: " : "", why);
 	if (why[0] != '\0')
@@ -198,12 +199,12 @@ open_one(struct workerd *w, uint32_t asker, const struct file_open *o)
 int
 carriers_on_open(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
-	static struct file_open o;
+	static struct file_request req;
 
-	memcpy(&o, msg->data, sizeof(o));
-	if (msg->hdr.id == 0 || !file_open_ok(&o))
+	memcpy(&req, msg->data, sizeof(req));
+	if (msg->hdr.id == 0 || !file_request_ok(&req))
 		return -EPROTO;
-	open_one(ctx, msg->hdr.id, &o);
+	open_one(ctx, msg->hdr.id, &req);
 	return 0;
 }
 

@@ -281,7 +281,7 @@ static const struct ipc_rule rules[] = {
 	{ WORK_EV_ATTACH_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(attach_ref), attach_on_close },
 	{ WORK_REQ_L2, IPC_ST_OPEN, 0, 0, SIZE(l2_open), l2_on_open },
 	{ WORK_EV_L2_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(l2_ref), l2_on_close },
-	{ WORK_REQ_FILE, IPC_ST_OPEN, 0, 0, SIZE(file_open), carriers_on_open },
+	{ WORK_REQ_FILE, IPC_ST_OPEN, 0, 0, SIZE(file_request), carriers_on_open },
 	{ WORK_REQ_DEVICE, IPC_ST_OPEN, 0, 0, SIZE(device_open), devices_on_open },
 	{ WORK_EV_DEVICE_CLOSE, IPC_ST_OPEN, 0, 0, SIZE(device_ref), devices_on_close },
 };

@@ -47,6 +47,12 @@ file_open_ok(const struct file_open *o)
 }
 
 bool
+file_request_ok(const struct file_request *req)
+{
+	return file_open_ok(&req->open) && ipc_text_ok(req->who, sizeof(req->who));
+}
+
+bool
 file_answer_ok(const struct file_answer *a)
 {
 	return a->ok <= 1 && a->reserved == 0 && ipc_str_ok(a->error, sizeof(a->error)) && (a->ok == 1) == (a->error[0] == '\0');

@@ -23,7 +23,7 @@
 
 /* Beside enum work_type. */
 enum file_type {
-	WORK_REQ_FILE = 0x02a0,		/* C: struct file_open */
+	WORK_REQ_FILE = 0x02a0,		/* C: struct file_request */
 	WORK_ANS_FILE = 0x02a1,		/* W: struct file_answer; with ok 1 descriptor */
 };
 
@@ -37,6 +37,12 @@ struct file_open {
 	uint32_t mode;			/* PUT: permissions, within 0777 */
 };
 static_assert(sizeof(struct file_open) == 2168, "wire size");
+
+struct file_request {
+	struct file_open open;
+	char who[64];			/* for the record, as the hub says it; may be "" */
+};
+static_assert(sizeof(struct file_request) == 2232, "wire size");
 
 struct file_answer {
 	uint32_t ok;			/* 1: one descriptor comes with it */
@@ -73,6 +79,7 @@ void file_sha_put(const uint8_t sha[32], char ret_hex[FILE_SHA_HEX]);
 bool file_sha_parse(const char *hex, uint8_t ret_sha[32]);
 
 bool file_open_ok(const struct file_open *open);
+bool file_request_ok(const struct file_request *req);
 bool file_answer_ok(const struct file_answer *answer);
 
 /* A record that follows the file up to at, len bytes with its head: 0, or -EBADMSG. What is behind the head stays where it is. */

@@ -35,6 +35,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += 8;
 		size -= 8;
 	}
+	if (size == sizeof(struct file_request)) {
+		struct file_request req;
+
+		memcpy(&req, data, sizeof(req));
+		if (file_request_ok(&req))
+			assert(strlen(req.who) < sizeof(req.who) && strlen(req.open.path) < sizeof(req.open.path));
+	}
 	if (file_rec_check(data, size, at, &rec) < 0)
 		return 0;
 	assert(rec.type >= FILE_ASK && rec.type < FILE_RECS && size >= sizeof(rec));

@@ -140,6 +140,27 @@ def test_beneath_the_work_directory_only(ehub, dev, tmp_path):
     nothing_left(dev)
 
 
+def test_the_record_says_who_and_how_it_went(ehub, dev, wire, tmp_path):
+    handle = run(ehub, "ln -s /etc/passwd esc; echo x >x; head -c 30000000 /dev/zero | tr '\\0' a >big", wait=True)
+    (tmp_path / "y").write_bytes(b"y" * 1234)
+    good(cp(ehub, f"{D}:{handle}/x", tmp_path / "x"))
+    good(cp(ehub, tmp_path / "y", f"{D}:{handle}/y"))
+    assert cp(ehub, f"{D}:{handle}/esc", tmp_path / "z").returncode == 1
+    assert cp(ehub, f"{D}:{handle}/nosuch", tmp_path / "z").returncode == 1
+    p = ehub.popen("cp", "--no-wait", f"{D}:{handle}/big", str(tmp_path / "big"))
+    wait_for(lambda: (tmp_path / "big.edgeward-part").exists() and (tmp_path / "big.edgeward-part").stat().st_size > 0, 10, "it has begun")
+    wire.cut()
+    p.communicate(timeout=60)
+    who = f"uid {os.geteuid()} at the hub: "
+    events = lambda: [f"{e['event']} {e['text']}" for e in dev.ctl("events").json["events"] if e["subject"] == handle]
+    assert f"file-get {who}x" in events() and f"file-put {who}y" in events()
+    assert f"file-read {who}x: 2 bytes" in events() and f"file-written {who}y: 1234 bytes" in events()
+    refused = [e for e in events() if e.startswith("file-refused ")]
+    assert len(refused) == 2 and f"{who}esc: " in refused[0] and "out of the work directory" in refused[0], refused
+    assert f"{who}nosuch: " in refused[1] and "No such file" in refused[1], refused
+    wait_for(lambda: any(re.match(f"file-broken {who}big: at [0-9]+ bytes: ", e) for e in events()), 10, lambda: str(events()))
+
+
 @pytest.mark.parametrize("value", ["no", "read"])
 def test_policy_decides(ehub, dev, tmp_path, value):
     dev.policy = {"work": {"files": value}}
@@ -153,6 +174,8 @@ def test_policy_decides(ehub, dev, tmp_path, value):
     assert p.returncode == (0 if value == "read" else 1), p.stderr
     if value == "no":
         assert f"policy.conf:2: files = {value}" in p.stderr, p.stderr
+        events = dev.ctl("-j", "events").out
+        assert f"uid {os.geteuid()} at the hub: x: policy" in events and "file-read" not in events
         (tmp_path / "x").write_bytes(b"y")
     p = cp(ehub, tmp_path / "x", f"{D}:{handle}/x")
     assert p.returncode == 1 and f"policy.conf:2: files = {value}" in p.stderr, p.stderr

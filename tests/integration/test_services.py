@@ -215,6 +215,7 @@ def test_list(site, service):
     found = site.hub.json("services", "dev")["services"]
     mine = [s for s in found if s["port"] == service.port]
     assert mine and mine[0]["source"] == "found" and mine[0]["server"] == "tests" and mine[0]["target"] == f"http://localhost:{service.port}"
+    assert any(e["text"] == f"listed for uid {os.geteuid()}" for e in site.events("services"))
     assert get(site.proxy(mine[0]["name"]).port, "/hello")[2] == b"hello"
     p = site.hub.call("proxy", "dev", "--to", "nothing")
     assert p.returncode == 1 and b"has no service nothing" in p.stderr
