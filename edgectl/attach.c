@@ -19,18 +19,21 @@
 static struct {
 	struct client client;
 	struct term term;
-	uint32_t viewer;
-	bool ended;
+	uint32_t viewer;	/* never 0 */
 	struct attach_end end;
 } self;
 
+/* Of a short command it comes in the same turn as the answer: before we have looked at that and know who we are. */
 static void
 on_end(const struct attach_end *e, void *ctx)
 {
-	if (e->viewer != self.viewer)
-		return;
 	self.end = *e;
-	self.ended = true;
+}
+
+static bool
+ended(void)
+{
+	return self.end.viewer == self.viewer;
 }
 
 static void
@@ -72,7 +75,6 @@ stay(struct edgectl *ctl, const struct attach_answer *ans)
 	self.term.name = "edgectl";
 	self.term.resized = on_resize;
 	self.viewer = ans->viewer;
-	self.client.attach_end = on_end;
 	r = term_begin(&self.term, take_fd(&self.client.answer_fd), tty, (ans->flags & ATTACH_INPUT) != 0);
 	if (r < 0) {
 		fprintf(stderr, "edgectl: attach: the terminal: %s\n", strerror(-r));
@@ -80,9 +82,9 @@ stay(struct edgectl *ctl, const struct attach_answer *ans)
 	}
 	do {
 		loop_turn(ctl->loop, -1);
-		over = self.term.state == TERM_OVER && (self.ended || self.client.error != 0);
+		over = self.term.state == TERM_OVER && (ended() || self.client.error != 0);
 	} while (!over && (self.term.state == TERM_GOES_ON || self.term.state == TERM_OVER));
-	term_end(&self.term, !over || !self.ended || self.end.exit_code < 0);
+	term_end(&self.term, !over || !ended() || self.end.exit_code < 0);
 	if (self.term.state == TERM_SIGNALLED)
 		return 128 + self.term.signo;
 	if (self.term.state == TERM_LEFT) {
@@ -90,9 +92,9 @@ stay(struct edgectl *ctl, const struct attach_answer *ans)
 		fprintf(stderr, "edgectl: left\n");
 		return EXIT_LOST;
 	}
-	if (self.ended && self.end.exit_code >= 0)
+	if (ended() && self.end.exit_code >= 0)
 		return self.end.exit_code;
-	fprintf(stderr, "edgectl: attach: %s\n", self.ended ? out_safe(self.end.reason) : "workerd is gone, and the session with it");
+	fprintf(stderr, "edgectl: attach: %s\n", ended() ? out_safe(self.end.reason) : "workerd is gone, and the session with it");
 	return EXIT_LOST;
 }
 
@@ -108,6 +110,7 @@ attach(struct edgectl *ctl, struct attach_open *req, char **command)
 		return usage_error("attach", "the command is too long, or its program is empty");
 	term_size(&req->rows, &req->cols);
 	client_open(c, ctl->loop, ctl->rundir, IPC_ROLE_WORKERD);
+	c->attach_end = on_end;
 	client_ask_fd(c, CTL_REQ_ATTACH, req, sizeof(*req), fd);
 	client_wait(&c, 1, OPEN_MS);
 	if (!client_answer(c, &ans, sizeof(ans))) {

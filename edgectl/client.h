@@ -46,7 +46,7 @@ struct client {
 	void (*device)(const struct device_info *info, void *ctx);
 	/* The same for a CTL_EV_LINK. */
 	void (*link)(const struct l2_open *link, void *ctx);
-	/* Of CTL_EV_ATTACH_END, whenever it comes. */
+	/* Of CTL_EV_ATTACH_END, whenever it comes: at once behind the answer, too, so it is set before the question. */
 	void (*attach_end)(const struct attach_end *e, void *ctx);
 	void *ctx;
 	char socket[108];

@@ -182,7 +182,7 @@ static int
 report(const struct edgectl *ctl, struct client *c)
 {
 	struct ctl_text text = { 0 };
-	bool told = c->error == 0 && c->answered && c->len == sizeof(text);
+	bool told = c->answered && c->len == sizeof(text);
 
 	if (told)
 		memcpy(&text, c->answer, sizeof(text));

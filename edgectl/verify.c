@@ -78,9 +78,9 @@ read_output(struct verify *v, struct client *c, XXH3_state_t *state)
 	do {
 		req.from = v->offset;
 		client_call(c, CTL_REQ_LOGS, &req, sizeof(req), CLIENT_WAIT_MS);
-		if (c->error == 0 && c->status == -ENOENT)
+		if (c->answered && c->status == -ENOENT)
 			return true;	/* forgotten meanwhile: the list says so, too */
-		if (c->error != 0 || !c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
+		if (!c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
 			return false;
 		r = take_answer(v, c, state);
 	} while (r > 0);

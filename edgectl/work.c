@@ -230,9 +230,9 @@ cmd_logs(struct edgectl *ctl, int argc, char **argv)
 	client_wait_hello(c, CLIENT_WAIT_MS);
 	do {	/* with -f the answer comes when there is something to say, and the daemon is known to be there */
 		client_call(c, CTL_REQ_LOGS, &tail.req, sizeof(tail.req), tail.follow ? -1 : CLIENT_WAIT_MS);
-		if (c->error == 0 && c->status == -ENOENT)
+		if (c->answered && c->status == -ENOENT)
 			break;
-		if (c->error != 0 || !c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
+		if (!c->answered || c->status != 0 || c->len < sizeof(struct ctl_log_data))
 			return failed(c, "logs");
 		r = print_chunk(&tail, c);
 	} while (r > 0);

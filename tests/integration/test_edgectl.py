@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from lib import fakedaemon as fd
+from lib import fakedaemon as fd, proc
 from lib.agent import BUILD, exe, is_root
 from lib.fakedaemon import FakeDaemon
 from lib.jsonschema import validate
@@ -580,6 +580,42 @@ def test_signal_is_refused(site):
     site.daemon("workerd", answers={fd.SIGNAL: fd.struct.pack("=IIII208s", 9, 0, 0, 0, b"it has \x1bended")})
     p = site.ctl("signal", "job-1", "TERM")
     assert p.returncode == 1 and p.stderr == "edgectl: signal: start_failed: it has ?ended\n"
+
+
+def in_one_turn(site, kind, *records, close=False):
+    """A workerd whose greeting and answer to kind come together with what follows them: edgectl is stopped meanwhile."""
+    def answer(_payload, ident):
+        conn = d.conns[-1]
+        pid = fd.struct.unpack("3i", conn.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        os.kill(pid, signal.SIGSTOP)
+        proc.wait_for(lambda: proc.stat(pid)[1] == "T", 5, "it is stopped")
+        conn.send(fd.hello(fd.WORKERD))
+        for make, fds in records:
+            socket.send_fds(conn, [make(ident)], fds)
+        if close:
+            conn.shutdown(socket.SHUT_RDWR)
+        os.kill(pid, signal.SIGCONT)
+    d = site.daemon("workerd", answers={kind: answer}, greeting=b"")
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_attach_whose_end_comes_with_the_answer(site, close):
+    """A command as short as exit 5: its output and its exit code are told, also by a workerd that ends right then."""
+    ours, theirs = socket.socketpair()
+    ours.send(b"short\n")
+    ours.close()
+    answer, end = fd.struct.pack("=IIIIQQ128s208s", 0, 7, 0, 0, 0, 0, b"local-1", b""), fd.struct.pack("=IiQQ80s", 7, 5, 6, 0, b"command exited")
+    in_one_turn(site, fd.ATTACH, (lambda i: fd.record(fd.ATTACH + 1, answer, i, nfds=1), [theirs.fileno()]), (lambda i: fd.record(fd.ATTACH_END, end), []),
+                close=close)
+    p = site.ctl("attach", "job-1", "--", "true")
+    theirs.close()
+    assert (p.returncode, p.stdout, p.stderr) == (5, "short\n", "")
+
+
+def test_answer_of_a_workerd_that_ends_with_it(site):
+    in_one_turn(site, fd.SIGNAL, (lambda i: fd.record(fd.SIGNAL + 1, bytes(224), i), []), close=True)
+    p = site.ctl("signal", "job-1", "TERM")
+    assert (p.returncode, p.stderr) == (0, "")
 
 
 def test_drain(site):

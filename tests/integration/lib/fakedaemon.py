@@ -10,6 +10,7 @@ HDR = struct.Struct("=HBBIIi")
 HELLO, CONNECTD, WORKERD, CONTROL = 0x0001, 1, 2, 6
 STATUS, RECONNECT, ENROLL, WORKLOADS, WORKLOAD, LOGS, SIGNAL, DRAIN = (0x0300, 0x0310, 0x0312, 0x0320, 0x0322, 0x0324, 0x0326,
                                                                     0x0328)
+ATTACH, ATTACH_END = 0x0360, 0x0366
 INT64_MIN = -1 << 63
 
 
@@ -73,8 +74,8 @@ def workload(**changes):
     return data
 
 
-def record(kind, payload=b"", ident=0, status=0, version=None):
-    return HDR.pack(kind, IPC_VERSION if version is None else version, 0, len(payload), ident, status) + payload
+def record(kind, payload=b"", ident=0, status=0, version=None, nfds=0):
+    return HDR.pack(kind, IPC_VERSION if version is None else version, nfds, len(payload), ident, status) + payload
 
 
 def hello(role, build=BUILD_ID, version=None):
