@@ -188,13 +188,20 @@ hcd_authorize(const struct hcd *hcd, const struct vhci_port *at, const struct us
 	struct usbdesc d;
 	uint32_t open = 1;
 	ssize_t n;
+	int r;
 
 	if (dev < 0 || fd_get_u32(dev, "busnum", &what->bus) < 0 || fd_get_u32(dev, "devnum", &what->dev) < 0)
 		return -EAGAIN;
 	what->outcome = PRIV_USB_UNAUTHORIZED;
-	if (fd_get_u32(dev, "authorized", &open) < 0 || open != 0)
+	/* The kernel makes these two after those; only what is there says anything about the device. */
+	r = fd_get_u32(dev, "authorized", &open);
+	if (r == -ENOENT)
+		return -EAGAIN;
+	if (r < 0 || open != 0)
 		return -EPERM;	/* somebody opened the hub again while we were at it */
 	n = fd_get(dev, "descriptors", raw, sizeof(raw));
+	if (n == -ENOENT || (n >= 0 && n < USBDESC_DEVICE_LEN))
+		return -EAGAIN;
 	if (n < 0 || usbdesc_parse(raw, (size_t)n, set, &d) < 0)
 		return 0;
 	what->vendor = d.vendor;

@@ -7,7 +7,6 @@
 #define TYPE_DEVICE	1
 #define TYPE_CONFIG	2
 #define TYPE_INTERFACE	4
-#define DEVICE_LEN	18
 #define CONFIG_LEN	9
 #define INTERFACE_LEN	9
 #define CLASS_BY_IF	0x00	/* of a device: its interfaces say */
@@ -95,14 +94,14 @@ usbdesc_parse(const uint8_t *data, size_t len, const struct usbdesc_classes *set
 {
 	struct usbdesc desc = { .refused = USBDESC_NONE };
 
-	if (len < DEVICE_LEN || len > USBDESC_SIZE || data[0] != DEVICE_LEN || data[1] != TYPE_DEVICE)
+	if (len < USBDESC_DEVICE_LEN || len > USBDESC_SIZE || data[0] != USBDESC_DEVICE_LEN || data[1] != TYPE_DEVICE)
 		return -EBADMSG;
 	if (data[4] != CLASS_BY_IF && data[4] != CLASS_MISC && !usbdesc_class_in(set, data[4]))
 		desc.refused = data[4];
 	desc.vendor = (uint16_t)le16(data + 8);
 	desc.product = (uint16_t)le16(data + 10);
-	data += DEVICE_LEN;
-	len -= DEVICE_LEN;
+	data += USBDESC_DEVICE_LEN;
+	len -= USBDESC_DEVICE_LEN;
 	while (len > 0) {
 		size_t total = len < CONFIG_LEN ? 0 : le16(data + 2);
 

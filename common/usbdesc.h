@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define USBDESC_SIZE	8192	/* of one device; longer is refused */
+#define USBDESC_DEVICE_LEN 18	/* what every device has at least: the device descriptor */
 #define USBDESC_IFS	64	/* over all configurations */
 #define USBDESC_NONE	256u	/* no class */
 

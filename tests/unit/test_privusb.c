@@ -57,6 +57,56 @@ test_already_open(void **state)
 	close(end);
 }
 
+/* The kernel makes these files one after the other, `descriptors` last: one that is not there yet is no word on the device. */
+static void
+test_descriptors_later(void **state)
+{
+	static const char *const late[] = { "authorized", "descriptors" };
+	struct priv_usb_attached a;
+	char path[160];
+	int end;
+
+	assert_int_equal(ask_attach(0x10002, 3, &a, &end), 0);
+	show_disk();
+	for (size_t i = 0; i < COUNT(late); i++) {
+		snprintf(path, sizeof(path), "%s/" HCD "/usb1/1-1/%s", top, late[i]);
+		assert_int_equal(unlink(path), 0);
+		turn_until(USB_ASKED);
+		turn_until(USB_WAITING);
+		show_disk();
+	}
+	put(HCD "/usb1/1-1/descriptors", disk, 17);
+	turn_until(USB_ASKED);
+	turn_until(USB_WAITING);
+	assert_null(strstr(get("state/privhelper/audit"), "usb-authorize"));
+	show_disk();
+	turn_until(USB_THERE);
+	assert_non_null(strstr(get("state/privhelper/audit"), "usb-authorize port=0 device=1234:5678 interfaces=1 authorized=1"));
+	close(end);
+}
+
+static void
+test_descriptors_never(void **state)
+{
+	struct priv_usb_attached a;
+	int end;
+
+	assert_int_equal(ask_attach(0x10002, 3, &a, &end), 0);
+	PUT(HCD "/usb1/1-1/busnum", "1\n");
+	PUT(HCD "/usb1/1-1/devnum", "2\n");
+	PUT(HCD "/usb1/1-1/authorized", "0\n");
+	show_used(last_mark(), 0x10002);
+	turn_until(USB_ASKED);
+	turn_until(USB_WAITING);
+	usb.ledger.slots[0].until = monotime_now();
+	turn_until(USB_FREE);
+	assert_string_equal(get(HCD "/detach"), "0");
+	assert_non_null(strstr(get("state/privhelper/audit"), "why=timeout"));
+	assert_null(strstr(get("state/privhelper/audit"), "usb-authorize"));
+	assert_memory_equal(get(HCD "/usb1/1-1/authorized"), "0", 1);
+	close(end);
+}
+
 static void
 test_b112_full(void **state)
 {
@@ -240,7 +290,7 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_attach), T(test_already_open), T(test_b112_full), T(test_refusals), T(test_pace), T(test_b115_sweep),
+		T(test_attach), T(test_already_open), T(test_descriptors_later), T(test_descriptors_never), T(test_b112_full), T(test_refusals), T(test_pace), T(test_b115_sweep),
 		T(test_b115_foreign), T(test_b115_answer_for_another), T(test_detach_repeated), T(test_b88_directory),
 		T(test_rules),
 	};
