@@ -1,19 +1,22 @@
 /*
  * privhelper from the socket on, with the verbs but without a vhci_hcd: up to four connections that say anything, in any order, with and without
- * descriptors. It never ends, and leaves no descriptor behind. Between two steps a refusal is over (33 s), so that what comes
- * after a bad record is reached, too.
+ * descriptors. What is sent is of /dev/null, which is no network: an interface is refused before anything is asked of it. It never ends, and
+ * leaves no descriptor behind. Between two steps a refusal is over (33 s), so that what comes after a bad record is reached, too.
  *
  * Input: steps of one byte (bits 0-1 connection, 2 hang up and dial again first, 3 with a descriptor, 4 let the loop turn), one byte
  * of length and that many bytes: a record.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/log.h"
 #include "privhelper/usb.h"
+#include "proto/ipc/priv.h"
 
 #define CLIENTS	4
 
@@ -57,14 +60,17 @@ say(int fd, const uint8_t *data, size_t len, bool with_fd)
 	union { struct cmsghdr align; char buf[CMSG_SPACE(sizeof(int))]; } ctl = { 0 };
 	struct iovec iov = { (void *)data, len };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int zero = 0;
+	_cleanup_close_ int null = -1;
 
 	if (with_fd) {
+		null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		if (null < 0)
+			abort();
 		mh.msg_control = ctl.buf;
 		mh.msg_controllen = sizeof(ctl.buf);
 		*CMSG_FIRSTHDR(&mh) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
 			.cmsg_len = CMSG_LEN(sizeof(int)) };
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&mh)), &zero, sizeof(zero));
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&mh)), &null, sizeof(null));
 	}
 	sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -106,15 +112,13 @@ nothing(struct loop_timer *timer)
 	(void)timer;
 }
 
-int
-LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void
+run(const uint8_t *data, size_t size)
 {
 	static struct introducer in;
 	struct loop *loop;
 	int before, after, listener;
 
-	if (!usb.ready)
-		usb = (struct usb){ .ready = true, .permitted = true, .grants.dir = -1, .audit = { .fd = memfd_create("audit", MFD_CLOEXEC), .head = audit_first } };
 	before = dup(0);
 	close(before);
 	monotime_set_source(mock_clock, NULL);
@@ -122,6 +126,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (bind(listener, (const struct sockaddr *)&name, sizeof(name.sun_family)) < 0 || listen(listener, 8) < 0 ||
 	    loop_new(&loop) < 0 || introduce_init(&in, loop, listener, getuid(), getuid()) < 0)
 		abort();
+	in.conf[SIDE_WORKERD].no_fds = false;	/* as with l2 = yes */
 	in.usb = &usb;
 	usb.asker = &in.live[SIDE_WORKERD];
 	usb.loop = loop;
@@ -131,11 +136,47 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	loop_timer_del(loop, &usb.timer);
 	loop_free(loop);
 	close(listener);
-	if (ftruncate(usb.audit.fd, 0) < 0)
-		abort();
 	after = dup(0);
 	close(after);
 	if (after != before)
+		abort();
+}
+
+/* A verb behind a door that is shut would be fuzzed in vain: a good record of an interface reaches its handler, and gets nothing. */
+static void
+reaches_tap(void)
+{
+	struct {
+		uint8_t step, len;
+		struct ipc_hdr hdr;
+		struct ipc_hello hello;
+		uint8_t step2, len2;
+		struct ipc_hdr hdr2;
+		struct priv_tap tap;
+	} __attribute__((packed)) input = {
+		17, sizeof(struct ipc_hdr) + sizeof(struct ipc_hello),
+		{ .type = IPC_HELLO, .version = IPC_VERSION, .len = sizeof(struct ipc_hello) }, { .role = IPC_ROLE_WORKERD, .build = "x" },
+		25, sizeof(struct ipc_hdr) + sizeof(struct priv_tap),
+		{ .type = PRIV_REQ_TAP, .version = IPC_VERSION, .nfds = 1, .len = sizeof(struct priv_tap), .id = 1 },
+		{ .name = "eth1", .mac = { 2 }, .mtu = 1500 },
+	};
+	char text[2 * AUDIT_LINE] = "";
+
+	run((const uint8_t *)&input, sizeof(input));
+	if (pread(usb.audit.fd, text, sizeof(text) - 1, 0) < 0 || strstr(text, "tap name=eth1 mtu=1500 offload=0 result=EPERM") == NULL)
+		abort();
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (!usb.ready) {
+		usb = (struct usb){ .ready = true, .permitted = true, .l2 = true, .taps.control = -1, .grants.dir = -1,
+			.audit = { .fd = memfd_create("audit", MFD_CLOEXEC), .head = audit_first } };
+		reaches_tap();
+	}
+	run(data, size);
+	if (ftruncate(usb.audit.fd, 0) < 0)
 		abort();
 	return 0;
 }
