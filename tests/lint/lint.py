@@ -184,6 +184,8 @@ def check_calls(_args):
     for path in files(*FOLDERS):
         text = code(read(path))
         table = list(rules.FORBIDDEN)
+        if path.startswith(tuple(rules.ROOT)) or path in rules.ROOT_COMMON:
+            table += rules.FORBIDDEN_ROOT
         if path.startswith("privhelper/"):
             table += rules.FORBIDDEN_PRIVHELPER
         if path.startswith(("common/", "proto/")):
