@@ -46,6 +46,7 @@ struct svc_stream {
 	struct chunked req_chunked;
 	bool req_done, req_void;	/* void: the service takes no more of it */
 	bool peer_ended, close_after, warned;
+	bool served;			/* a request, and waits for another one */
 	/* the service and its answer */
 	struct svcconn *up;		/* also between two requests, if it may serve another one */
 	bool keep;			/* ... as it will when this answer has passed */

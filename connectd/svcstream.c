@@ -2,7 +2,7 @@
  * The channel of an http stream. Bytes of the hub come by take(), are asked for by fill(); in fill() nothing of the channel may be taken away, so
  * what ends there is marked and done from the loop. One request at a time: what the hub sends ahead waits in its window.
  *
- * Bounded: streams by [services] streams, a stream by its heads, SVC_IN, the service's queue (SVCCONN_QUEUE) and the window; each wait has
+ * Bounded: streams by [services] streams, and as many again that are being closed; a stream by its heads, SVC_IN, the service's queue (SVCCONN_QUEUE) and the window; each wait has
  * its limit, counted from the last thing that moved.
  */
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include "connectd/svc.h"
 
 #define CLOSE_MS	10000	/* for the hub to end its direction, too */
+#define IDLE_MS		30000	/* a stream that has served waits for another request */
 #define KEEP_MS		1000	/* a connection waits for another request: small servers have few, so not for long */
 
 static void
@@ -50,6 +51,7 @@ limit_ms(const struct svc_stream *st)
 	case SVC_AT_ANSWER:
 		return st->route.upgrade || st->req_done ? conf->service_answer : conf->service_idle;
 	case SVC_AT_HEAD:
+		return st->served && st->req.len == 0 && IDLE_MS < conf->service_idle ? IDLE_MS : conf->service_idle;
 	case SVC_AT_BODY:
 	case SVC_AT_SENT:
 		return conf->service_idle;
@@ -139,6 +141,7 @@ await_request(struct svc_stream *st)
 	st->in_off = st->in_len = 0;
 	st->interim = 0;
 	st->req_done = st->req_void = st->warned = st->redialled = false;
+	st->served = true;
 	http_init(&st->req, HTTP_REQUEST);
 	svc_set_state(st, SVC_AT_HEAD);
 }
@@ -299,6 +302,34 @@ static const struct mux_kind kind = { .class = MUX_HTTP, .take = take, .ended = 
 
 /* ---- the frame ---- */
 
+/* Between two requests, and nothing of the next one is here. */
+static bool
+is_idle(const struct svc_stream *st)
+{
+	return st->state == SVC_AT_HEAD && st->served && st->req.len == 0 && st->chan.kept_off == st->chan.kept_len && !st->peer_ended;
+}
+
+/* Room for one more, for which the one that has been idle longest is ended. It counts no more, though the hub has yet to end it, too. */
+static bool
+make_room(struct session *s)
+{
+	struct svc_stream *idle = NULL;
+	unsigned busy = 0, limit = s->p.conf->service_streams;
+
+	for (struct svc_stream *st = s->svcs; st != NULL; st = st->next) {
+		if (st->state == SVC_AT_CLOSE)
+			continue;
+		busy++;
+		if (is_idle(st) && (idle == NULL || monotime_diff_ms(st->progress, idle->progress) < 0))
+			idle = st;
+	}
+	if (s->nsvcs >= 2 * limit || (busy >= limit && idle == NULL))
+		return false;
+	if (busy >= limit)
+		svc_finish(idle);
+	return true;
+}
+
 static const char *
 may_open(struct session *s, enum svc_purpose purpose, char buf[200], const char **ret_code)
 {
@@ -316,7 +347,7 @@ may_open(struct session *s, enum svc_purpose purpose, char buf[200], const char 
 	if (buf[0] != '\0')
 		return buf;
 	*ret_code = "busy";
-	return s->nsvcs >= s->p.conf->service_streams ? "as many http streams are open as this device allows ([services] streams)" : NULL;
+	return make_room(s) ? NULL : "as many http streams are open as this device allows ([services] streams)";
 }
 
 static void

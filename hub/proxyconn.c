@@ -1,6 +1,6 @@
 /*
  * From the browser: heads are checked and rewritten by the gate (proto/hub/svcgate.h), what comes of it waits in out until the stream takes it.
- * To the browser: bytes as they come. Neither side is read while the other one is full, so a browser that stalls stalls its own stream.
+ * The stream is opened when a whole head is there: a device has few of them. To the browser: bytes as they come. Neither side is read while the other one is full, so a browser that stalls stalls its own stream.
  */
 #include "hub/proxyconn.h"
 
@@ -16,11 +16,12 @@
 #define BACK_MAX	65536u
 #define ASK_MAX		16384u
 #define LINGER_MS	1000
+#define HEAD_MS		30000	/* for the first head to be there */
 
 struct proxyconn {
 	struct proxyconn *next;
 	struct proxyconns *all;
-	uint32_t id;			/* of the request to the hub */
+	uint32_t id;			/* of the request to the hub for a stream; 0 = no head has come yet */
 	bool opened, browser_ended, device_ended, refusing, lingering;
 	bool passed;			/* a request has gone on its way */
 	bool browser_ready, device_ready;	/* to be read, as the loop said; a read for nothing is a system call for nothing */
@@ -89,9 +90,34 @@ refuse(struct proxyconn *c, unsigned status, const char *why)
 	c->refusing = c->device_ended = c->browser_ended = true;
 	c->in_len = c->in_off = c->out_len = c->out_off = 0;
 	n = snprintf((char *)c->back + c->back_len, sizeof(c->back) - c->back_len, "HTTP/1.1 %u edgehub\r\nContent-Type: text/plain; "
-	    "charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\nedgehub proxy: %s\n", status, strlen(why) + 16, why);
+	    "charset=utf-8\r\nContent-Length: %zu\r\n%sConnection: close\r\n\r\nedgehub proxy: %s\n", status, strlen(why) + 16,
+	    status == 503 ? "Retry-After: 2\r\n" : "", why);
 	if (n > 0 && (size_t)n < sizeof(c->back) - c->back_len)
 		c->back_len += (size_t)n;
+}
+
+static void on_io(struct loop_io *io, uint32_t events);
+
+static int
+open_stream(struct proxyconn *c)
+{
+	struct admin_pipe req = { .purpose = "svc" };
+	struct cli *cli = c->all->cli;
+	int ends[2], r;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return -errno;
+	snprintf(req.device, sizeof(req.device), "%s", c->all->device);
+	loop_timer_del(cli->loop, &c->timer);
+	r = loop_io_add(cli->loop, &c->device, ends[0], 0, on_io, c);
+	if (r < 0)
+		close(ends[0]);
+	else
+		c->device_fd = ends[0];
+	if (r == 0)
+		r = ipc_request(&cli->chan, ADMIN_REQ_PIPE, &req, sizeof(req), &ends[1], 1, &c->id);
+	close(ends[1]);
+	return r;
 }
 
 /* True when something moved. */
@@ -113,6 +139,8 @@ to_device(struct proxyconn *c)
 			return true;
 		}
 	}
+	if (c->out_off < c->out_len && c->device_fd < 0 && !c->refusing && open_stream(c) < 0)
+		refuse(c, 503, "edgehub is busy");
 	if (c->opened && c->out_off < c->out_len) {
 		ssize_t n = send(c->device_fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -176,14 +204,17 @@ from_device(struct proxyconn *c)
 	return n > 0;
 }
 
-/* Closed with bytes unread, the connection would be reset, and the answer with it. */
+/* Closed with bytes unread, the connection would be reset, and the answer with it. The stream is given back at once. */
 static void
 linger(struct proxyconn *c)
 {
 	struct loop *loop = c->all->cli->loop;
 
 	c->lingering = true;
-	loop_io_set(loop, &c->device, 0);
+	loop_io_del(loop, &c->device);
+	if (c->device_fd >= 0)
+		close(c->device_fd);
+	c->device_fd = -1;
 	if (shutdown(c->browser.fd, SHUT_WR) < 0 || loop_io_set(loop, &c->browser, EPOLLIN) < 0)
 		drop_soon(c);
 	else
@@ -219,7 +250,7 @@ go_on(struct proxyconn *c)
 		linger(c);
 		return;
 	}
-	if (c->browser_ended && !c->opened && !c->refusing) {
+	if (c->browser_ended && c->device_fd < 0 && !c->refusing) {
 		drop_soon(c);
 		return;
 	}
@@ -237,10 +268,7 @@ on_io(struct loop_io *io, uint32_t events)
 
 	/* A hang-up on a side that is not awaited would make the loop hot. */
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && io->events == 0) {
-		if (io == &c->device && c->lingering)
-			loop_io_del(c->all->cli->loop, io);
-		else
-			drop_soon(c);
+		drop_soon(c);
 		return;
 	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && io == &c->browser)
@@ -255,19 +283,31 @@ on_io(struct loop_io *io, uint32_t events)
 
 /* ---- from the outside ---- */
 
+/* Whoever has waited longest for his own head gives way. */
+static bool
+make_room(struct proxyconns *all)
+{
+	struct proxyconn *oldest = NULL;
+
+	for (struct proxyconn *c = all->list; c != NULL; c = c->next)
+		if (c->device_fd < 0 && !c->refusing)
+			oldest = c;	/* the newest is first */
+	if (all->n >= PROXYCONN_MAX && oldest != NULL)
+		drop(&oldest->timer);
+	return all->n < PROXYCONN_MAX;
+}
+
 void
 proxyconns_add(struct proxyconns *all, int fd)
 {
-	struct proxyconn *c = all->n < PROXYCONN_MAX ? calloc(1, sizeof(*c)) : NULL;
-	struct admin_pipe req = { .purpose = "svc" };
-	int ends[2], r;
+	static const char busy[] = "HTTP/1.1 503 edgehub\r\nContent-Length: 0\r\nRetry-After: 2\r\nConnection: close\r\n\r\n";
+	struct proxyconn *c = make_room(all) ? calloc(1, sizeof(*c)) : NULL;
 
-	if (c == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0) {
-		free(c);
+	if (c == NULL) {
+		(void)send(fd, busy, sizeof(busy) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 		close(fd);
 		return;
 	}
-	snprintf(req.device, sizeof(req.device), "%s", all->device);
 	c->all = all;
 	c->browser.fd = c->device.fd = c->device_fd = -1;
 	loop_timer_init(&c->timer, drop, c);
@@ -275,20 +315,12 @@ proxyconns_add(struct proxyconns *all, int fd)
 	c->next = all->list;
 	all->list = c;
 	all->n++;
-	r = loop_io_add(all->cli->loop, &c->browser, fd, EPOLLIN, on_io, c);
-	if (r < 0)
+	if (loop_io_add(all->cli->loop, &c->browser, fd, EPOLLIN, on_io, c) < 0) {
 		close(fd);
-	if (r == 0)
-		r = loop_io_add(all->cli->loop, &c->device, ends[0], 0, on_io, c);
-	if (r < 0)
-		close(ends[0]);
-	else
-		c->device_fd = ends[0];
-	if (r == 0)
-		r = ipc_request(&all->cli->chan, ADMIN_REQ_PIPE, &req, sizeof(req), &ends[1], 1, &c->id);
-	close(ends[1]);
-	if (r < 0)
 		drop_soon(c);
+	} else {
+		loop_timer_set_ms(all->cli->loop, &c->timer, HEAD_MS);
+	}
 }
 
 void
@@ -300,7 +332,7 @@ proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
 
 	while (c != NULL && c->id != msg->hdr.id)
 		c = c->next;
-	if (c == NULL)
+	if (c == NULL || c->id == 0)
 		return;
 	if (msg->hdr.len == sizeof(text))
 		memcpy(&text, msg->data, sizeof(text));
@@ -310,7 +342,7 @@ proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
 	else if (msg->hdr.status == 0)
 		c->opened = true;
 	else
-		refuse(c, 502, clean);
+		refuse(c, msg->hdr.status == -ENOSPC || strncmp(clean, "busy:", 5) == 0 ? 503 : 502, clean);
 	if (!c->lingering)
 		go_on(c);
 }

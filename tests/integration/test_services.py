@@ -438,6 +438,61 @@ def test_a_cap_on_streams(agent, hub, service):
     assert Raw(hub).answer["type"] == "stream_opened"
 
 
+class Kept:
+    """A connection to edgehub proxy that stays open."""
+
+    def __init__(self, port, request=b""):
+        self.s = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.s.sendall(request.replace(b"PORT", b"%d" % port))
+
+    def answer(self):
+        data = b""
+        while not data.endswith(b"hello"):
+            got = self.s.recv(4096)
+            assert got, data
+            data += got
+        return data
+
+
+HELLO = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n"
+
+
+def test_who_asks_for_nothing_takes_no_stream():
+    """Half a head, and connections that are kept, do not keep out who has a request; when all are busy that is said."""
+    s = Service()
+    site = Site([s], conf={"services": {"streams": 4}})
+    open_now = []
+    try:
+        port = site.proxy(s.port).port
+        open_now += [Kept(port, HELLO[:20]) for _ in range(150)]
+        assert get(port, "/hello")[2] == b"hello"
+        for c in open_now[-20:]:        # those that came last are there still, and may go on
+            c.s.sendall(HELLO[20:].replace(b"PORT", b"%d" % port))
+            assert b" 200 OK" in c.answer()
+        kept = []
+        for _ in range(12):
+            kept.append(Kept(port, HELLO))
+            open_now.append(kept[-1])
+            assert b" 200 OK" in kept[-1].answer()
+        kept[-1].s.sendall(HELLO.replace(b"PORT", b"%d" % port))
+        assert b" 200 OK" in kept[-1].answer(), "the last one that served has not given way"
+        assert kept[0].s.recv(1) == b"", "the first one has"
+        assert site.hub.call("services", "dev").returncode == 0
+        stalled = [Kept(port, HELLO.replace(b"/hello", b"/big?200000000")) for _ in range(4)]
+        open_now += stalled
+        for c in stalled:
+            assert c.s.recv(1) == b"H"
+        status, head, body = get(port, "/hello")
+        assert status == 503 and header(head, "Retry-After") is not None and b"as many http streams are open" in body
+        stalled[0].s.close()
+        wait_for(lambda: get(port, "/hello")[0] == 200, 20, "room again")
+    finally:
+        for c in open_now:
+            c.s.close()
+        site.close()
+        s.close()
+
+
 # ---- flow ----
 
 def test_stalled_consumer(site, service, port):
