@@ -179,6 +179,34 @@ refuse(struct workerd *w, uint32_t asker, const struct device_open *open, const 
 	answer(&none, -1, why);
 }
 
+/* Another workload of this runner id, which would see the nodes as well: they lie in a directory of the id, not of the workload. */
+static const struct workload *
+beside(const struct workerd *w, uint32_t slot, const char *handle)
+{
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next)
+		if (wl->state < ST_ENDED && wl->rec.h != NULL && wl->rec.h->slot == slot && strcmp(wl->info.handle, handle) != 0)
+			return wl;
+	return NULL;
+}
+
+static const char *
+cure(const struct workerd *w)
+{
+	return w->ids.count <= 1 ? "all work runs under one account here; wait until it has ended" :
+	    "both have the same top-level work directory; give one of them its own";
+}
+
+/* May a device be lent to this workload, or to one that starts with this runner id? */
+static bool
+alone(const struct workerd *w, uint32_t slot, const char *handle, char why[208])
+{
+	const struct workload *other = beside(w, slot, handle);
+
+	if (other != NULL)
+		snprintf(why, 208, "workload %.64s would see it, too: %s", other->info.handle, cure(w));
+	return other == NULL;
+}
+
 /* NULL, and why: nothing is asked of root for this. */
 static struct device *
 admit_device(struct workerd *w, const struct device_open *open, char why[208])
@@ -198,7 +226,7 @@ admit_device(struct workerd *w, const struct device_open *open, char why[208])
 		snprintf(why, 208, "no workload %.64s is there to lease it", open->handle);
 	else if (free == NULL)
 		snprintf(why, 208, "%u devices are attached, as many as this agent holds", DEVICES_MAX);
-	else
+	else if (wl == NULL || alone(w, wl->rec.h->slot, open->handle, why))
 		return free;
 	return NULL;
 }
@@ -428,7 +456,21 @@ devices_priv_down(struct workerd *w)
 /* ---- workloads ---- */
 
 bool
-devices_check(struct workerd *w, const struct work_spec *spec, char error[208])
+devices_slot_ok(struct workerd *w, const char *handle, uint32_t slot, char error[208])
+{
+	for (const struct device *d = w->devices.list; d < w->devices.list + DEVICES_MAX; d++) {
+		const struct workload *wl = d->used && d->info.handle[0] != '\0' ? workload_by_handle(w, d->info.handle) : NULL;
+
+		if (d->closing || wl == NULL || wl->rec.h == NULL || wl->rec.h->slot != slot || strcmp(d->info.handle, handle) == 0)
+			continue;
+		snprintf(error, 208, "it would see device %.31s of workload %.64s: %s", d->info.id, d->info.handle, cure(w));
+		return false;
+	}
+	return true;
+}
+
+bool
+devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, char error[208])
 {
 	char copy[DEVICE_LIST_SIZE], *p = copy, *id;
 
@@ -447,7 +489,7 @@ devices_check(struct workerd *w, const struct work_spec *spec, char error[208])
 			snprintf(error, 208, "device %s is not attached here; open it first", id);
 		else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, spec->handle) != 0)
 			snprintf(error, 208, "device %s is leased to workload %.64s", id, d->info.handle);
-		else
+		else if (alone(w, slot, spec->handle, error))
 			continue;
 		return false;
 	}

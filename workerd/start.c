@@ -360,7 +360,9 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 		snprintf(error, 208, "%.100s/" HARNESS_DIR " was made by the runner of another directory; remove it", w->ids.configured);
 		r = WORK_REFUSED_FORBIDDEN_PATH;
 	}
-	return r == WORK_OK && c->job.container ? container_check_dir(w, c->top, c->slot, error) : r;
+	if (r == WORK_OK && c->job.container)
+		r = container_check_dir(w, c->top, c->slot, error);
+	return r == WORK_OK && !devices_slot_ok(w, spec->handle, c->slot, error) ? WORK_REFUSED_UNSUPPORTED : r;
 }
 
 enum work_refusal
@@ -414,7 +416,7 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 		return;
 	}
 	refusal = choose(w, spec, true, &c, error, &flags);
-	if (refusal == WORK_OK && !devices_check(w, spec, error))
+	if (refusal == WORK_OK && !devices_check(w, spec, c.slot, error))
 		refusal = WORK_REFUSED_UNSUPPORTED;
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);

@@ -92,6 +92,8 @@ class Exporter:
 
 class Site:
     def __init__(self, policy=None):
+        policy = dict(policy or {"usb": "yes"})
+        kernel, pool = policy.pop("kernel", None), policy.pop("pool", 16)
         self.hub = EdgeHub().start()
         with open(os.path.join(self.hub.dir, "ca.pem"), "w", encoding="ascii") as f:
             f.write(open(self.hub.ca, encoding="ascii").read())
@@ -107,13 +109,12 @@ class Site:
                              ("privhelper/privhelper", os.path.join(HERE, "../tools/fakepriv.py"))):
             os.makedirs(os.path.dirname(os.path.join(build, name)), exist_ok=True)
             shutil.copy2(target or os.path.join(BUILD, name), os.path.join(build, name))
-        kernel = (policy or {}).pop("kernel", None)
         if kernel:      # what stands at the kernel's end, its input the socket
             with open(os.path.join(self.hub.dir, "kernel"), "w", encoding="ascii") as k:
                 k.write(f"#!/bin/sh\n{kernel}\n")
             os.chmod(k.name, 0o755)
         mount = f"mount --make-rprivate / && mount --bind {os.path.dirname(self.vhci)} /sys/devices/platform && exec \"$@\""
-        self.agent = Agent(conf={"hub": {"url": self.hub.url, "ca-file": f.name}}, policy={"devices": {"usb": "yes"} if policy is None else policy},
+        self.agent = Agent(conf={"hub": {"url": self.hub.url, "ca-file": f.name}}, policy={"devices": policy}, pool=pool,
                            name="dev", token=False, prefix=("env", *([f"FAKEPRIV_KERNEL={k.name}"] if kernel else []), "unshare", "-m", "sh", "-c", mount, "sh"))
         self.agent.argv = lambda argv=self.agent.argv(): [*argv[:argv.index("-b") + 1], build, *argv[argv.index("-b") + 2:]]
         self.agent.give_token(self.hub.token("--name", "dev"))
@@ -269,10 +270,10 @@ def test_b106_a_usbipd_that_stops_reading(site):
     p = site.forward(e, "--for", run)
     site.opened(p)
     wait_for(lambda: (row := site.hub.json("usb", "list")) and row[0]["bytes_to_usbipd"] > 1 << 16, 20, "bytes are on their way")
-    assert site.hub.cli("run", "dev", "--", "echo", "on").decode() == "on\n"
+    assert site.hub.cli("run", "dev", "--workdir", "other", "--", "echo", "on").decode() == "on\n"
     assert p.wait(45) == 1 and b"the usbipd ended it" in p.stderr.read()
     wait_for(lambda: site.devices()["devices"] == [], 20, site.devices)
-    assert site.hub.cli("run", "dev", "--", "echo", "on").decode() == "on\n"
+    assert site.hub.cli("run", "dev", "--workdir", "other", "--", "echo", "on").decode() == "on\n"
 
 
 def test_b109_a_device_that_goes_and_comes_back(site):
@@ -367,6 +368,46 @@ def test_refusals_and_a_start_that_names_a_device(site):
         pass        # it is told as soon as it is leased, and again with its nodes
     assert nodes.split() == ["/dev/edgeward/bus/usb/003/002", "/dev/edgeward/ttyUSB7"]
     assert [(x["id"], x["handle"]) for x in site.devices()["devices"]] == [("later", run)]
+
+
+@pytest.mark.parametrize("site", [{"usb": "yes"}, {"usb": "yes", "pool": 1}], indirect=True, ids=["pool", "one account"])
+def test_who_would_see_a_device_of_anothers(site, request):
+    """Nodes lie in a directory of the runner id: a device is lent to a run that is alone under its id, and stays so."""
+    named = "account" in request.node.name
+    why = "one account here; wait until it has ended" if named else "same top-level work directory; give one of them its own"
+
+    def started(where):
+        return site.hub.cli("run", "dev", "--workdir", where, "--detach", "--", "sleep", "600").decode().strip()
+
+    def refused(where, *args):
+        p = site.hub.popen("run", "dev", "--workdir", where, *args, "--", "true")
+        err = p.communicate(timeout=30)[1].decode()
+        assert p.returncode != 0, "it ran"
+        return err
+
+    one = started("usb/a")
+    beside = started("other" if named else "usb/b")
+    other = None if named else started("other")     # under an id of its own: does not matter
+    assert f"workload {beside} would see it, too: " in (said := site.refused(site.exporter(), "--for", one)) and why in said, said
+    # Nor does a start get one that waits.
+    waits = site.forward(site.exporter(), "--name", "waits")
+    site.opened(waits)
+    assert "would see it, too: " in (said := refused("usb", "--device", "waits")) and why in said, said
+    waits.send_signal(signal.SIGTERM)
+    assert waits.wait(20) == 0
+    site.hub.cli("signal", beside, "KILL")
+    wait_for(lambda: beside not in [r["handle"] for r in site.hub.json("runs") if r["state"] == "running"], 20, "it ends")
+    p = site.forward(site.exporter(), "--for", one, "--name", "stick")
+    assert site.opened(p)["nodes"]
+    # While it is lent, none starts there.
+    assert f"it would see device stick of workload {one}: " in (said := refused("usb/b")) and why in said, said
+    if not named:
+        site.hub.cli("signal", other, "KILL")
+        site.hub.cli("signal", started("third"), "KILL")
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(20) == 0
+    wait_for(lambda: site.devices()["devices"] == [], 20, site.devices)
+    started("usb/b")
 
 
 @pytest.mark.parametrize("site", [{"usb": "no"}], indirect=True)
