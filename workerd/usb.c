@@ -149,6 +149,17 @@ find_class(const struct usb_places *places, const char *class, struct work_usb *
 	}
 }
 
+/* What was forwarded to this machine is another's: listed as its own it could be lent on, in a loop. Its link leads through the virtual controller. */
+static bool
+is_forwarded(int devices, const char *port)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(devices, port, target, sizeof(target) - 1);
+
+	target[n > 0 ? n : 0] = '\0';
+	return strstr(target, "/vhci_hcd.") != NULL;
+}
+
 static bool
 fill(const struct usb_places *places, int devices, const char *port, const char *groups, struct work_usb *usb)
 {
@@ -183,7 +194,8 @@ usb_scan(const struct usb_places *places, const char *groups, void (*tell)(const
 	struct work_usb usb;
 
 	for (unsigned n = 0; dir != NULL && n < ENTRIES_MAX && (de = readdir(dir)) != NULL; n++) {
-		if (!inventory_port_ok(de->d_name) || !fill(places, dirfd(dir), de->d_name, groups, &usb))
+		if (!inventory_port_ok(de->d_name) || is_forwarded(dirfd(dir), de->d_name) ||
+		    !fill(places, dirfd(dir), de->d_name, groups, &usb))
 			continue;
 		if (told == INVENTORY_USB_MAX) {
 			left_out++;

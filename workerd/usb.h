@@ -1,4 +1,4 @@
-/* The USB devices of this machine, from sysfs. What a device says of itself is untrusted text: bounded, and printable ASCII after this. */
+/* The USB devices of this machine, from sysfs; not those that were forwarded to it. What a device says of itself is untrusted text: bounded, and printable ASCII after this. */
 #ifndef EDGEWARD_WORKERD_USB_H
 #define EDGEWARD_WORKERD_USB_H
 

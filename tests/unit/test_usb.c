@@ -164,6 +164,43 @@ many_devices_are_counted(void **state)
 	assert_int_equal(nseen, INVENTORY_USB_MAX);
 }
 
+/* As sysfs has it: a link to where the device sits. */
+static void
+device_at(const char *below, const char *port)
+{
+	char path[256], link[256], part[128];
+
+	for (const char *p = strchr(below, '/'); p != NULL; p = strchr(p + 1, '/')) {
+		snprintf(part, sizeof(part), "%.*s", (int)(p - below), below);
+		snprintf(path, sizeof(path), "%s/%s", root, part);
+		mkdir(path, 0755);
+	}
+	device(port, "4\n", "2\n", "x\n");
+	snprintf(link, sizeof(link), "%s/%s", devices, port);
+	snprintf(path, sizeof(path), "%s/%s%s", root, below, port);
+	assert_int_equal(rename(link, path), 0);
+	snprintf(path, sizeof(path), "../%s%s", below, port);
+	assert_int_equal(symlink(path, link), 0);
+}
+
+/* B114: what was forwarded to this machine is not this machine's to lend on. */
+static void
+b114_forwarded_devices_are_left_out(void **state)
+{
+	char link[256];
+
+	device_at("sys/platform/vhci_hcd.0/usb4/", "4-1");
+	device_at("sys/platform/vhci_hcd.1/usb6/6-1/", "6-1.2");
+	device_at("sys/pci0000:00/0000:00:14.0/usb1/", "1-1");
+	device_at("sys/pci0000:00/0000:00:14.0/usb1/1-2/", "1-2.3");
+	snprintf(link, sizeof(link), "%s/1-9", devices);
+	assert_int_equal(symlink("1-9", link), 0);
+	assert_int_equal(scan(), 0);
+	assert_int_equal(nseen, 2);
+	for (unsigned i = 0; i < nseen; i++)
+		assert_true(strcmp(seen[i].port, "1-1") == 0 || strcmp(seen[i].port, "1-2.3") == 0);
+}
+
 static void
 nothing_there(void **state)
 {
@@ -227,6 +264,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(a_serial_adapter, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_a_device_says_is_text_and_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_devices_are_counted, setup, teardown),
+		cmocka_unit_test_setup_teardown(b114_forwarded_devices_are_left_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(programs_are_found_by_name, setup, teardown),
 		cmocka_unit_test(ports),
