@@ -114,7 +114,7 @@ timer_due(struct loop_timer *timer)
 	if (!a->told) {
 		a->told = true;
 		a->end.exit_code = -1;
-		snprintf(a->end.reason, sizeof(a->end.reason), "%s", "the workload daemon of this device was restarted");
+		snprintf(a->end.reason, sizeof(a->end.reason), "%s", "the workload daemon of this device was restarted; attach again");
 	}
 	if (!a->said && a->s->state == SESSION_UP)
 		send_close(a);

@@ -235,8 +235,13 @@ attach_client_gone(struct workerd *w, const struct control_client *client)
 void
 attach_done(struct workerd *w)
 {
-	while (w->attaches.list != NULL)
+	const char *why = w->reloading ? "policy or program was reloaded; attach again" : "the workload daemon of this device was stopped";
+
+	while (w->attaches.list != NULL) {
+		if (w->attaches.list->state == ATTACH_OPEN)
+			settle(w->attaches.list, -1, why);
 		attach_free(w->attaches.list);
+	}
 }
 
 /* ---- time ---- */

@@ -98,6 +98,7 @@ void attach_client_gone(struct workerd *w, const struct control_client *client);
 void attach_workload_ended(struct workload *wl);
 /* Other values are to be looked for in what the workload prints. */
 void attach_secrets_changed(const struct workload *wl);
+/* At workerd's own end, while those who look on can still be told. */
 void attach_done(struct workerd *w);
 
 /* ---- between attach.c, attachopen.c and attachio.c ---- */

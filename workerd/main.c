@@ -159,6 +159,7 @@ reload(void)
 	if (read_conf(&conf, self.policy.problem) == 0 &&
 	    policy_load(&policy, self.policy_file, policy_owner(self.rundir), self.policy.problem) == 0) {
 		log_info("configuration and policy are read again by a new workerd");
+		self.reloading = true;
 		loop_stop(self.loop);
 		return;
 	}
@@ -275,12 +276,12 @@ main(int argc, char **argv)
 	if (o.only_check)
 		return 0;
 	run(&o);
+	attach_done(&self);
 	devices_done(&self);
 	l2_done(&self);
 	sweep_done(&self);
 	privchan_done(&self);
 	workchan_done(&self);
-	attach_done(&self);
 	control_done(&self);
 	workloads_done(&self);
 	leases_done(&self);

@@ -73,6 +73,7 @@ struct workerd {
 	struct loop_timer spill;	/* the next look at what should go to the spool */
 	monotime_t since;
 	int exit_code;
+	bool reloading;			/* another workerd comes after this one */
 
 	/* launchchan.c */
 	struct ipc_chan launcher;

@@ -344,6 +344,27 @@ def test_workerd_killed_ends_it_and_nothing_stays(dev, ehub, terminal):
     assert attach(ehub, h, "echo", "again").stdout == b"again\n"
 
 
+def test_a_reload_ends_it_with_a_word(dev, ehub):
+    """The workload goes on; whoever was attached reads why, at the hub and on the device."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    sessions = [subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+                for argv in (ehub.argv("attach", h, "-T", "--", "sh", "-c", "echo here; exec sleep 600"),
+                             [exe("edgectl"), "-r", dev.run, "attach", h, "-T", "--", "sh", "-c", "echo here; exec sleep 600"])]
+    for s in sessions:
+        assert s.stdout.readline() == b"here\n"
+    old = dev.pid("workerd")
+    os.kill(dev.pid("launcher"), signal.SIGHUP)
+    dev.restarted("workerd", old)
+    for s in sessions:
+        _, err = s.communicate(timeout=30)
+        assert s.returncode == 255 and b"policy or program was reloaded; attach again" in err, (s.args, s.returncode, err)
+    assert attach(ehub, h, "echo", "again").stdout == b"again\n"
+    ends = [e["text"] for e in events(dev, "attach-end") if "reloaded" in e["text"]]
+    assert len(ends) == 2, events(dev)
+
+
 def test_secrets_do_not_leave(dev, ehub, terminal, tmp_path):
     """Also in pieces, in pipes and on a terminal, and in the device's own record."""
     value = "s3cr3t-v4lue-of-the-test"
