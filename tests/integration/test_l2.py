@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -153,6 +154,58 @@ def test_two_namespaces(dev, ehub, side, offload):
     assert ours() == []
     assert dev.ctl("status").rc == 0
     assert f.end() == ""
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+SHIM = r"""
+#include <errno.h>
+#include <linux/if_tun.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int
+ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	void *arg;
+	long r;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (REFUSED) {
+		errno = EINVAL;
+		return -1;
+	}
+	r = syscall(SYS_ioctl, fd, request, arg);
+	if (r == 0 && request == TUNGETFEATURES)
+		*(unsigned *)arg &= ~(unsigned)LACKS;
+	return (int)r;
+}
+"""
+OLD = {"the feature": ("IFF_VNET_HDR", ()), "a way to ask": ("0", ["TUNGETFEATURES"]), "the header's size": ("0", ["TUNSETVNETHDRSZ"]),
+       "its byte order": ("0", ["TUNSETVNETLE"]), "the offloads": ("0", ["TUNSETOFFLOAD"])}
+
+
+@pytest.mark.parametrize("lacks", OLD)
+def test_b120_a_kernel_without_offload(ehub, ehub_agent, side, shared, lacks):
+    """workerd/l2.c, common/tap.c: what is optional is asked for once, and then the segment works without it."""
+    where = tempfile.mkdtemp(dir=shared)
+    os.chmod(where, 0o755)
+    features, calls = OLD[lacks]
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-DLACKS={features}", f"-DREFUSED={' || '.join(f'request == {c}' for c in calls) or 0}",
+                    "-o", f"{where}/tun.so", "-x", "c", "-"], input=SHIM, text=True, check=True)
+    device = ehub_agent(policy=POLICY, env={"LD_PRELOAD": f"{where}/tun.so"})
+    handle = start(ehub)
+    f = Forward(ehub, side, handle, "--address", "10.9.0.2/24", "--offload").up()
+    assert f.info["offload"] is False
+    assert ping(side, "10.9.0.2") == 20
+    echo(side, "10.9.0.2", os.urandom(300_000))
+    record = [r["text"].split(" ", 3)[3] for r in device.ctl("audit", "-f", f"{device.state}/privhelper/audit").json["records"]]
+    assert record == ["tap name=eth1 mtu=1500 offload=1 result=EOPNOTSUPP", "tap name=eth1 mtu=1500 offload=0 result=ok"]
+    assert ours() == [] and f.end() == ""
     assert ehub.call("signal", handle, "KILL").returncode == 0
 
 
