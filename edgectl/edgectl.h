@@ -26,6 +26,7 @@ enum exit_code {
 struct edgectl {
 	struct loop *loop;
 	const char *rundir;
+	bool rundir_named;	/* by -r */
 	bool json;
 };
 

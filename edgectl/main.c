@@ -84,7 +84,8 @@ static const struct command {
 	{ "probe", cmd_probe, "[ADDRESS:PORT]", "what privupgrade(8) asks during a trial; not for scripts", NULL },
 	{ "audit", cmd_audit, "[verify] [-f FILE]", "what was done with root's power; verify: whether the record is whole",
 	    "Every attach and detach of a device: who asked, what, and what came of it. Each line carries the digest of the one before;\n"
-	    "verify prints the last one, to be compared with one that was noted elsewhere." },
+	    "verify prints the last one, to be compared with one that was noted elsewhere, and fails where the last one that workerd was\n"
+	    "told of is not in the record. A copy (-f) is compared with that only where -r names the daemons." },
 	{ "doctor", cmd_doctor, "[-c CONF] [-p POLICY] [-s STATEDIR] [-P POOLFILE]",
 	    "every part of this installation in order; each fault with its cause and a command to try",
 	    "Configuration, files, clock, the way to the hub (name, proxy, TLS, upgrade), identity, disk, cgroups, the kernel,\n"
@@ -209,7 +210,7 @@ main(int argc, char **argv)
 		switch (opt) {
 		case 'h': print_usage(stdout); return EXIT_OK;
 		case 'j': ctl.json = true; break;
-		case 'r': ctl.rundir = optarg; break;
+		case 'r': ctl.rundir = optarg; ctl.rundir_named = true; break;
 		case 'V': puts("edgectl " EDGEWARD_VERSION); return EXIT_OK;
 		case 'w':
 			if (watch_seconds(optarg, &watch) < 0)

@@ -3,6 +3,7 @@
 Where the kinds could occur: common/tap.c (making, names, what is optional), common/netns.c and privhelper/tap.c (whose namespace), workerd/l2.c
 (the lease), workinit (addresses), connectd/l2dev.c and proto/hub/l2rec.c (frames), hub/l2.c and cli_l2.c. Everything is in namespaces the test made.
 """
+import hashlib
 import json
 import os
 import signal
@@ -206,6 +207,43 @@ def test_b120_a_kernel_without_offload(ehub, ehub_agent, side, shared, lacks):
     record = [r["text"].split(" ", 3)[3] for r in device.ctl("audit", "-f", f"{device.state}/privhelper/audit").json["records"]]
     assert record == ["tap name=eth1 mtu=1500 offload=1 result=EOPNOTSUPP", "tap name=eth1 mtu=1500 offload=0 result=ok"]
     assert ours() == [] and f.end() == ""
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+def test_the_record_is_compared_with_what_was_told(dev, ehub, side):
+    """edgectl audit verify: a chain that ends too early is whole in itself; workerd knows its last line."""
+    path = f"{dev.state}/privhelper/audit"
+    handle = start(ehub)
+    for name in ("eth1", "eth2"):
+        Forward(ehub, side, handle, "--name", name).end()
+    good = open(path, "rb").read()
+    assert good.count(b"\n") == 2
+
+    def verified(text, *args):
+        with open(path, "r+b") as f:
+            f.truncate(0)
+            f.write(text)
+        return dev.ctl("audit", "verify", "-f", path, *args)
+
+    last = good.splitlines()[-1].decode().split()[-1]
+    p = verified(good)
+    assert p.rc == 0 and p.err == "" and p.json == {"whole": True, "compared": True, "lines": 2, "sequence": 2, "head": last}
+    for cut, n in ((b"", 0), (good.splitlines(True)[0], 1)):
+        p = verified(cut)
+        assert p.rc == 1 and p.json["whole"] is False and p.json["compared"] is True and p.json["lines"] == n
+        assert "lines are missing at the end: number 2, digest " + last in p.err
+    p = dev.ctl("audit", "verify", "-f", path, json_out=False)
+    assert p.rc == 1 and p.out == ""
+    # A new file goes on where the old one ended.
+    line = f"1 1.000 continues {last}"
+    p = verified(f"{line} {hashlib.sha256((last + line).encode()).hexdigest()}\n".encode())
+    assert p.rc == 0 and p.json["whole"] is True and p.json["compared"] is True and p.json["lines"] == 1
+    # A copy by itself, and a device whose workerd is away: the chain alone.
+    p = subprocess.run([exe("edgectl"), "audit", "verify", "-f", path], capture_output=True, text=True, check=False)
+    assert p.returncode == 0 and "only the chain itself was checked" in p.stdout and "this is a copy" in p.stdout
+    p = subprocess.run([exe("edgectl"), "-r", "/nonexistent", "audit", "verify", "-f", path], capture_output=True, text=True, check=False)
+    assert p.returncode == 0 and "only the chain itself was checked" in p.stdout and "workerd does not answer" in p.stdout
+    assert verified(good).rc == 0
     assert ehub.call("signal", handle, "KILL").returncode == 0
 
 
