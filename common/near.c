@@ -1,5 +1,6 @@
 #include "common/near.h"
 
+#include <getopt.h>
 #include <string.h>
 
 #define LETTERS		20u	/* longer words have no neighbours */
@@ -166,4 +167,22 @@ near_take_json(int *argc, char **argv)
 		argv[n] = NULL;
 	*argc = n;
 	return found;
+}
+
+int
+near_option(int argc, char *const *argv, const char *shorts, const struct option *longs, const char **operand)
+{
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, shorts, longs, NULL)) == -1 && *operand == NULL && optind < argc) {
+		bool dashes = strcmp(argv[optind - 1], "--") == 0;
+
+		*operand = argv[optind++];
+		if (!dashes)
+			continue;
+		if (optind < argc && strcmp(argv[optind], "--") == 0)
+			optind++;
+		break;
+	}
+	return opt;
 }

@@ -1,4 +1,4 @@
-/* What somebody may have meant by a word that is none: for "did you mean" in both command lines. */
+/* The words of both command lines: what somebody may have meant by one that is none, and where people like to write options. */
 #ifndef EDGEWARD_COMMON_NEAR_H
 #define EDGEWARD_COMMON_NEAR_H
 
@@ -30,5 +30,14 @@ bool near_take_json(int *argc, char **argv);
 
 /* Takes "--" from behind the name of a command that has no options: what follows are operands. */
 void near_drop_dashes(int *argc, char ***argv);
+
+struct option;
+
+/*
+ * getopt_long() for a command whose first operand stands before, behind or between its options, and who runs what follows: the operand goes to
+ * *operand, NULL at first; after -1 argv[optind] is what follows. Only the first word that is no option, or what stands behind "--", is what is
+ * to be run: an option never is. shorts begins with '+'.
+ */
+int near_option(int argc, char *const *argv, const char *shorts, const struct option *longs, const char **operand);
 
 #endif

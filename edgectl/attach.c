@@ -8,6 +8,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/near.h"
 #include "common/term.h"
 #include "edgectl/client.h"
 #include "edgectl/edgectl.h"
@@ -133,15 +134,9 @@ cmd_attach(struct edgectl *ctl, int argc, char **argv)
 	const char *handle = NULL;
 	int opt;
 
-	/* HANDLE may stand before or behind the options. */
-	if (argc >= 2 && argv[1][0] != '-') {
-		handle = argv[1];
-		argc--;
-		argv++;
-	}
 	optind = 0;
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, "+T", options, NULL)) != -1) {
+	while ((opt = near_option(argc, argv, "+T", options, &handle)) != -1) {
 		if (opt == 'r')
 			req.flags = 0;
 		else if (opt == 'T')
@@ -149,12 +144,8 @@ cmd_attach(struct edgectl *ctl, int argc, char **argv)
 		else
 			return usage_error("attach", "no option %s", out_safe(argv[optind - 1]));
 	}
-	if (handle == NULL && optind < argc)
-		handle = argv[optind++];
 	if (handle == NULL || !handle_ok(handle))
 		return usage_error("attach", "which workload? edgectl workloads lists them");
-	if (optind < argc && strcmp(argv[optind], "--") == 0)
-		optind++;
 	snprintf(req.handle, sizeof(req.handle), "%s", handle);
 	return attach(ctl, &req, argv + optind);
 }

@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/near.h"
 #include "common/parse.h"
 #include "common/term.h"
 #include "hub/adminattach.h"
@@ -176,13 +177,7 @@ cli_attach(struct cli *cli, int argc, char *argv[])
 	bool good = true;
 	int opt, r;
 
-	/* HANDLE may stand before or behind the options, as with run. */
-	if (argc >= 2 && argv[1][0] != '-') {
-		handle = argv[1];
-		argc--;
-		argv++;
-	}
-	while ((opt = getopt_long(argc, argv, "+T", options, NULL)) != -1) {
+	while ((opt = near_option(argc, argv, "+T", options, &handle)) != -1) {
 		if (opt == 'r')
 			req.flags = req.flags & ATTACH_WATCH;
 		else if (opt == 'T')
@@ -193,10 +188,6 @@ cli_attach(struct cli *cli, int argc, char *argv[])
 		} else
 			good = false;
 	}
-	if (handle == NULL && optind < argc)
-		handle = argv[optind++];
-	if (optind < argc && strcmp(argv[optind], "--") == 0)
-		optind++;
 	if (!good || handle == NULL || (size_t)snprintf(req.handle, sizeof(req.handle), "%s", handle) >= sizeof(req.handle) ||
 	    ((req.flags & ATTACH_WATCH) != 0 && optind < argc))
 		return cli_usage(USAGE);
@@ -252,12 +243,7 @@ cli_shell(struct cli *cli, int argc, char *argv[])
 	char handle[TOKEN_ID_SIZE];
 	int opt, r;
 
-	if (argc >= 2 && argv[1][0] != '-') {
-		device = argv[1];
-		argc--;
-		argv++;
-	}
-	while ((opt = getopt_long(argc, argv, "+T", options, NULL)) != -1) {
+	while ((opt = near_option(argc, argv, "+T", options, &device)) != -1) {
 		if (opt == 'w')
 			work_dir = optarg;
 		else if (opt == 'T')
@@ -265,10 +251,6 @@ cli_shell(struct cli *cli, int argc, char *argv[])
 		else if (opt != 't' || parse_duration_ms(optarg, 1000, 366LL * 86400 * 1000, &timeout_ms) < 0)
 			return cli_usage(SHELL_USAGE);
 	}
-	if (device == NULL && optind < argc)
-		device = argv[optind++];
-	if (optind < argc && strcmp(argv[optind], "--") == 0)
-		optind++;
 	if (device == NULL)
 		return cli_usage(SHELL_USAGE);
 	r = start_run(cli, device, work_dir, timeout_ms, handle);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/near.h"
 #include "common/parse.h"
 #include "hub/cli_follow.h"
 #include "hub/cli_net.h"
@@ -138,7 +139,7 @@ take_limit(int opt, struct admin_limits *l)
 }
 
 static int
-parse_run(int argc, char *argv[], struct run_options *o)
+parse_run(int argc, char *argv[], struct run_options *o, const char **device)
 {
 	static const struct option options[] = {
 		{ "workdir", required_argument, NULL, 'w' }, { "env", required_argument, NULL, 'e' },
@@ -151,7 +152,7 @@ parse_run(int argc, char *argv[], struct run_options *o)
 	};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+	while ((opt = near_option(argc, argv, "+", options, device)) != -1) {
 		int net = net_option(&o->net, opt, optarg);
 
 		if (net < 0)
@@ -220,20 +221,10 @@ cli_run(struct cli *cli, int argc, char *argv[])
 	size_t job_len;
 	int r;
 
-	/* DEVICE may stand before or behind the options; what it stood in front of takes the place of argv[0]. */
-	if (argc >= 2 && argv[1][0] != '-') {
-		device = argv[1];
-		argc--;
-		argv++;
-	}
 	if (token_random_id(f.handle) < 0)
 		return cli_fail(RUN_EXIT_NOT_STARTED, "no random numbers");
 	o.lease = f.handle;
-	r = parse_run(argc, argv, &o);
-	if (r == 0 && device == NULL && optind < argc)
-		device = argv[optind++];
-	if (r == 0 && optind < argc && strcmp(argv[optind], "--") == 0)
-		optind++;
+	r = parse_run(argc, argv, &o, &device);
 	if (r == 0 && (device == NULL || optind >= argc))
 		r = cli_fail(RUN_EXIT_NOT_STARTED, device == NULL ? "run: on which device? edgehub run DEVICE [OPTION ...] -- COMMAND [ARGUMENT ...]; "
 		    "edgehub devices lists them, edgehub help run the options" : "run: no command: edgehub run %.64s [OPTION ...] -- COMMAND "

@@ -225,6 +225,23 @@ def test_read_only_reads_nothing(dev, ehub, terminal):
     assert "read-only" in events(dev, "attach")[-1]["text"]
 
 
+def test_options_on_both_sides_of_the_handle(dev, ehub):
+    """--read-only behind the handle is an option there, too, and nothing that begins with - is run without a -- before it."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    r = ehub.call("attach", "-T", h, "--read-only", "--", "readlink", "/proc/self/fd/0")
+    assert (r.returncode, r.stdout) == (0, b"/dev/null\n"), r
+    n = len(events(dev, "attach"))
+    for argv in (("attach", "-T", h, "--frob", "--", "true"), ("shell", "-T", D, "--frob", "--", "true")):
+        r = ehub.call(*argv)
+        assert r.returncode == 2 and b"usage" in r.stderr, r
+    assert len(events(dev, "attach")) == n
+    r = ehub.call("shell", "-T", D, "--workdir", "beside", "--", "pwd")
+    assert r.returncode == 0 and b"/work" in r.stdout, r
+    r = ehub.call("run", "--timeout", "30s", D, "--workdir", "w", "--", "echo", "--timeout")
+    assert (r.returncode, r.stdout) == (0, b"--timeout\n"), r
+
+
 @pytest.mark.parametrize("policy, args, text", [
     ({"work": {"attach": "no"}}, (), "policy.conf:2: attach = no"), ({}, (), "policy.conf (default): attach = no"),
     ({"work": {"attach": "yes"}, "attach": {"input": "no"}}, (), "attach input = no"),

@@ -612,6 +612,17 @@ def test_attach_whose_end_comes_with_the_answer(site, close):
     assert (p.returncode, p.stdout, p.stderr) == (5, "short\n", "")
 
 
+@pytest.mark.parametrize("args,flags", [(("job-1", "-T"), 2), (("-T", "job-1"), 2), (("-T", "job-1", "--read-only"), 0), (("--read-only", "job-1", "-T"), 0)])
+def test_attach_takes_options_on_both_sides_of_the_handle(site, args, flags):
+    d = site.daemon("workerd", answers={fd.ATTACH: (-13, b"")})
+    assert site.ctl("attach", *args, "--", "vi", "-x").returncode == 1
+    (kind, data), = d.requests
+    assert (kind, data[128:133], fd.struct.unpack_from("=I", data, 264)[0]) == (fd.ATTACH, b"job-1", flags)
+    # What is none is not run as a program.
+    p = site.ctl("attach", *args, "--frob", "--", "vi")
+    assert p.returncode == 2 and "--frob" in p.stderr and len(d.requests) == 1
+
+
 def test_answer_of_a_workerd_that_ends_with_it(site):
     in_one_turn(site, fd.SIGNAL, (lambda i: fd.record(fd.SIGNAL + 1, bytes(224), i), []), close=True)
     p = site.ctl("signal", "job-1", "TERM")

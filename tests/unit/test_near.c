@@ -2,6 +2,8 @@
 #include "common/near.h"
 #include "tests/unit/unit.h"
 
+#include <getopt.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const words[] = { "status", "signal", NULL, "logs", "drain", "undrain", "create" };
@@ -122,12 +124,50 @@ json_behind_the_command(void **state)
 	assert_false(near_take_json(&argc, none));
 }
 
+/* "operand options | what is to be run" */
+static const char *
+split(char *const *argv)
+{
+	static const struct option longs[] = { { "read-only", no_argument, NULL, 'r' }, { "workdir", required_argument, NULL, 'w' }, { 0 } };
+	static char text[128];
+	const char *operand = NULL;
+	int argc = 0, opt, n;
+	char options[16] = "";
+
+	while (argv[argc] != NULL)
+		argc++;
+	optind = 0;
+	opterr = 0;
+	while ((opt = near_option(argc, argv, "+T", longs, &operand)) != -1)
+		options[strlen(options)] = (char)opt;
+	n = snprintf(text, sizeof(text), "%s %s |", operand != NULL ? operand : "none", options);
+	for (; optind < argc; optind++)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, " %s", argv[optind]);
+	return text;
+}
+
+static void
+options_on_both_sides_of_the_operand(void **state)
+{
+	(void)state;
+	assert_string_equal(split((char *[]){ "attach", "h", "-T", "--read-only", "--", "vi", "-T", NULL }), "h Tr | vi -T");
+	assert_string_equal(split((char *[]){ "attach", "-T", "h", "--read-only", "--", "vi", "--", NULL }), "h Tr | vi --");
+	assert_string_equal(split((char *[]){ "attach", "-T", "--read-only", "h", "--", "-T", NULL }), "h Tr | -T");
+	assert_string_equal(split((char *[]){ "attach", "h", "vi", "-T", NULL }), "h  | vi -T");
+	assert_string_equal(split((char *[]){ "attach", "--workdir", "w", "h", "-T", NULL }), "h wT |");
+	assert_string_equal(split((char *[]){ "attach", "-T", "h", "--frob", "--", "vi", NULL }), "h T? | vi");
+	assert_string_equal(split((char *[]){ "attach", "-T", "--", "-h", "--", "vi", NULL }), "-h T | vi");
+	assert_string_equal(split((char *[]){ "attach", "--", "-h", "vi", NULL }), "-h  | vi");
+	assert_string_equal(split((char *[]){ "attach", "-T", NULL }), "none T |");
+	assert_string_equal(split((char *[]){ "attach", "h", "--", NULL }), "h  |");
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(one_or_two_steps), cmocka_unit_test(nothing_is_near),
 		cmocka_unit_test(words_of_a_usage), cmocka_unit_test(operands_that_begin_like_options),
-		cmocka_unit_test(dashes_in_front_of_operands),
+		cmocka_unit_test(dashes_in_front_of_operands), cmocka_unit_test(options_on_both_sides_of_the_operand),
 		cmocka_unit_test(json_behind_the_command) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
