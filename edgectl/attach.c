@@ -93,10 +93,11 @@ stay(struct edgectl *ctl, const struct attach_answer *ans)
 		fprintf(stderr, "edgectl: left\n");
 		return EXIT_LOST;
 	}
-	if (ended() && self.end.exit_code >= 0)
-		return self.end.exit_code;
-	fprintf(stderr, "edgectl: attach: %s\n", ended() ? out_safe(self.end.reason) : "workerd is gone, and the session with it");
-	return EXIT_LOST;
+	if (!ended())
+		self.end = (struct attach_end){ .exit_code = -1, .reason = "workerd is gone, and the session with it" };
+	if (strcmp(self.end.reason, ATTACH_EXITED) != 0)
+		fprintf(stderr, "edgectl: attach: %s\n", out_safe(self.end.reason));
+	return self.end.exit_code >= 0 ? self.end.exit_code : EXIT_LOST;
 }
 
 static int

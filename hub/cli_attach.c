@@ -22,6 +22,7 @@
 #define USAGE		"attach HANDLE [--read-only | --watch] [-T] [-- COMMAND [ARGUMENT ...]]"
 #define SHELL_USAGE	"shell DEVICE [--workdir DIR] [--timeout DURATION] [-T] [-- COMMAND [ARGUMENT ...]]"
 #define EXIT_LOST	255		/* how it ended is not known */
+#define GONE_CODE	"unknown_handle: "
 #define STARTING_MS	20000		/* a fresh run may take so long until it runs */
 
 static struct {
@@ -96,9 +97,11 @@ stay(int sock, const struct admin_attached *is)
 	}
 	if (!self.ended)
 		return cli_fail(EXIT_LOST, "the hub is gone; the session ends with it");
-	if (self.end.exit_code < 0)
-		return watch ? CLI_OK : cli_fail(EXIT_LOST, "%s", cli_text(text, sizeof(text), self.end.reason));
-	return self.end.exit_code;
+	cli_text(text, sizeof(text), self.end.reason);
+	/* The code of a refusal says nothing to whoever had the session. */
+	if (strcmp(text, ATTACH_EXITED) != 0)
+		fprintf(stderr, "edgehub: %s\n", text + (strncmp(text, GONE_CODE, strlen(GONE_CODE)) == 0 ? strlen(GONE_CODE) : 0));
+	return self.end.exit_code >= 0 ? self.end.exit_code : watch ? CLI_OK : EXIT_LOST;
 }
 
 static int

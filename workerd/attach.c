@@ -246,6 +246,17 @@ attach_done(struct workerd *w)
 
 /* ---- time ---- */
 
+/* What the operator reads; the command was hung up, and its exit code alone would not say why. */
+static void
+close_idle(struct attach *a)
+{
+	char idle[32], text[sizeof(a->reason)];
+
+	policy_value(&a->w->policy, POLICY_ATTACH_IDLE, idle, sizeof(idle));
+	snprintf(text, sizeof(text), "the session was idle for %.10s and was ended by the device; [attach] idle", idle);
+	attach_close(a, text);
+}
+
 static void
 timer_over(struct loop_timer *timer)
 {
@@ -262,7 +273,7 @@ timer_over(struct loop_timer *timer)
 	} else if (a->gone_since != 0 && monotime_diff_ms(now, (monotime_t){ a->gone_since }) >= p->attach_keep) {
 		attach_close(a, "nobody came back to it");
 	} else if (p->attach_idle != 0 && monotime_diff_ms(now, a->active) >= p->attach_idle) {
-		attach_close(a, "idle for too long");
+		close_idle(a);
 	} else {
 		attach_mind(a);
 	}

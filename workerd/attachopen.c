@@ -184,7 +184,7 @@ on_exited(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	status = e.wstatus;
 	if (a->state != ATTACH_OPEN || (!WIFEXITED(status) && !WIFSIGNALED(status)))
 		return -EPROTO;
-	attach_over(a, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), "command exited");
+	attach_over(a, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ATTACH_EXITED);
 	return 0;
 }
 
@@ -381,6 +381,19 @@ join(struct asked *q, struct attach *a)
 	attach_pump(a);
 }
 
+/* Whoever comes back to one had it: he is told what became of it as far as it is still known. */
+static void
+refuse_gone(struct asked *q)
+{
+	char keep[32];
+
+	policy_value(&q->w->policy, POLICY_ATTACH_KEEP, keep, sizeof(keep));
+	if ((q->open.flags & ATTACH_RESUME) != 0)
+		refuse(q, WORK_REFUSED_UNKNOWN_HANDLE, "the session is over: without its operator one is kept for %s; [attach] keep", keep);
+	else
+		refuse(q, WORK_REFUSED_UNKNOWN_HANDLE, "no session %.100s in %s", q->open.session, q->open.handle);
+}
+
 static void
 open_session(struct asked *q, int fd)
 {
@@ -392,7 +405,7 @@ open_session(struct asked *q, int fd)
 	a = q->open.session[0] != '\0' ? find(q) : NULL;
 	if ((q->open.flags & (ATTACH_RESUME | ATTACH_WATCH)) != 0) {
 		if (a == NULL || a->state == ATTACH_OPENING)
-			refuse(q, WORK_REFUSED_UNKNOWN_HANDLE, "no session %.100s in %s", q->open.session, q->open.handle);
+			refuse_gone(q);
 		else
 			join(q, a);
 		return;

@@ -43,6 +43,8 @@ enum attach_type {
 	INIT_EV_ATTACH_EXITED = 0x0516,	/* A: struct init_attach_exited; nothing of it is left */
 };
 
+#define ATTACH_EXITED	"command exited"	/* the reason of an end that is the command's own (cloop.md 15.10); every other one is for the operator to read */
+
 #define ATTACH_TTY	0x01u		/* a terminal is wanted, or was made */
 #define ATTACH_INPUT	0x02u		/* it reads what the operator sends; else /dev/null */
 #define ATTACH_RESUME	0x04u		/* the session is there: go on with it, in the place of whoever had it */

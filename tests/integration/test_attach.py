@@ -401,12 +401,22 @@ def test_secrets_do_not_leave(dev, ehub, terminal, tmp_path):
 
 
 def test_idle_ends_it(make, ehub, terminal):
+    """Whoever sat there reads why, whichever way he came; the code is that of a command that was hung up."""
     dev = make({"work": {"attach": "yes"}, "attach": {"idle": "2s"}})
+    why = "the session was idle for 2s and was ended by the device; [attach] idle"
     h = start(ehub)
     attach(ehub, h, "true")
     t = terminal("attach", h, "--", "sh")
-    assert t.wait(30) == 255 or t.status in (129, 137)
-    assert "idle for too long" in events(dev, "attach-end")[-1]["text"]
+    assert t.wait(30) == 129
+    assert b"edgehub: " + why.encode() in t.seen
+    assert why in events(dev, "attach-end")[-1]["text"]
+    r = ehub.call("shell", "-T", D, "--", "sleep", "30")
+    assert r.returncode == 129 and why in r.stderr.decode(), r
+    r = dev.ctl("attach", "-T", h, "--", "sleep", "30", json_out=False, timeout=30)
+    assert r.rc == 129 and "edgectl: attach: " + why in r.err, r
+    # Of one that ends by itself nothing is said.
+    r = attach(ehub, h, "sh", "-c", "kill -HUP $$")
+    assert (r.returncode, r.stderr) == (129, b""), r
 
 
 def test_shell_is_a_run_of_its_own(dev, ehub, terminal):

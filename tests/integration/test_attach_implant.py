@@ -216,7 +216,8 @@ def test_its_sessions_end_with_it_or_with_their_time():
             os.close(fd)
         wait_for(lambda: len(d.holders()) <= 2, 10, "those that are not kept")
         wait_for(lambda: d.holders() == [], 20, "those that were kept for two seconds")
-        assert d.answer(d.give(ATTACH, open_struct(handle, b"s16", RESUME)))[0] == UNKNOWN
+        refusal, _, error, _ = d.answer(d.give(ATTACH, open_struct(handle, b"s16", RESUME)))
+        assert refusal == UNKNOWN and error == "the session is over: without its operator one is kept for 2s; [attach] keep"
         works(d, handle)
 
 
