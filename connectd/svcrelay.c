@@ -33,6 +33,18 @@ take_length(struct svc_stream *st, const uint8_t *data, size_t len)
 	return (ssize_t)len;
 }
 
+/* Amid the service's answer another one would be taken for a part of it. */
+static void
+bad_body(struct svc_stream *st)
+{
+	static const char why[] = "the request's body must be chunked without extensions or trailers";
+
+	if (st->state == SVC_AT_ANSWER)
+		svc_answer_text(st, 400, why);
+	else
+		svc_reset_soon(st, why);
+}
+
 static ssize_t
 take_chunked(struct svc_stream *st, const uint8_t *data, size_t len)
 {
@@ -47,7 +59,7 @@ take_chunked(struct svc_stream *st, const uint8_t *data, size_t len)
 		len = room - 64;
 	r = chunked_take(&st->req_chunked, data, len, &used, &content, &n);
 	if (r < 0) {
-		svc_reset_soon(st, "the request's body is not chunked as it should be");
+		bad_body(st);
 		return (ssize_t)len;
 	}
 	if (n > 0) {

@@ -117,19 +117,16 @@ pass(const uint8_t *data, size_t n, char out[SVCHEAD_MAX], size_t *ret_used, siz
 }
 
 static unsigned
-take_chunked(struct svcgate *g, const uint8_t *data, size_t len, size_t *ret_used, char out[SVCHEAD_MAX], size_t *ret_len, const char **ret_why)
+take_chunked(struct svcgate *g, const uint8_t *data, size_t len, size_t *ret_used, char out[SVCHEAD_MAX], size_t *ret_len)
 {
 	const uint8_t *content;
 	size_t n;
 	int r = chunked_take(&g->chunked, data, len < SVCHEAD_MAX ? len : SVCHEAD_MAX, ret_used, &content, &n);
 
-	if (r < 0) {
-		*ret_why = "the body is not chunked as it should be";
-		return 400;
-	}
+	/* A bad one passes as far as it is bad: the device refuses it, in its place among the answers before it. */
 	pass(data, *ret_used, out, ret_used, ret_len);
-	if (r == 1)
-		g->state = SVCGATE_HEAD;
+	if (r != 0)
+		g->state = r < 0 ? SVCGATE_BAD : SVCGATE_HEAD;
 	return 0;
 }
 
@@ -154,7 +151,10 @@ svcgate_take(struct svcgate *g, const uint8_t *data, size_t len, size_t *ret_use
 		pass(data, max, out, ret_used, ret_len);
 		return 0;
 	case SVCGATE_CHUNKED:
-		return take_chunked(g, data, len, ret_used, out, ret_len, ret_why);
+		return take_chunked(g, data, len, ret_used, out, ret_len);
+	case SVCGATE_BAD:
+		*ret_used = len;
+		return 0;
 	case SVCGATE_RAW:
 		pass(data, max, out, ret_used, ret_len);
 		return 0;

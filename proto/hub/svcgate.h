@@ -23,7 +23,7 @@ struct svcgate_conf {
 	bool insecure;
 };
 
-enum svcgate_state { SVCGATE_HEAD, SVCGATE_LENGTH, SVCGATE_CHUNKED, SVCGATE_RAW };
+enum svcgate_state { SVCGATE_HEAD, SVCGATE_LENGTH, SVCGATE_CHUNKED, SVCGATE_BAD, SVCGATE_RAW };
 
 struct svcgate {
 	const struct svcgate_conf *conf;
@@ -40,7 +40,7 @@ bool svcgate_idle(const struct svcgate *g);
 
 /*
  * Takes bytes of the browser; *ret_used of them are done with. What is to be sent for them is in out, *ret_len bytes. 0, or the status of an
- * answer with *ret_why, after which the connection is to be closed.
+ * answer with *ret_why, after which the connection is to be closed. Behind a body that is not chunked as it should be nothing is sent any more.
  */
 unsigned svcgate_take(struct svcgate *g, const uint8_t *data, size_t len, size_t *ret_used, char out[SVCHEAD_MAX], size_t *ret_len,
     const char **ret_why);
