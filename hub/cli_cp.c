@@ -44,6 +44,13 @@ static struct {
 
 /* ---- what is seen ---- */
 
+/* 100 only where nothing is left. */
+static int
+percent(uint64_t at)
+{
+	return self.total > 0 && at < self.total ? (int)((double)at * 100.0 / (double)self.total) : 100;
+}
+
 static void
 progress(uint64_t at, bool last)
 {
@@ -54,7 +61,7 @@ progress(uint64_t at, bool last)
 		return;
 	self.told = now;
 	fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " KiB, %d %%, %.1f MB/s ", self.shown, at >> 10, self.total >> 10,
-	    self.total > 0 ? (int)(at / (self.total / 100 + 1)) : 100, ms > 0 ? (double)(at - self.started_at) / 1000.0 / (double)ms : 0.0);
+	    percent(at), ms > 0 ? (double)(at - self.started_at) / 1000.0 / (double)ms : 0.0);
 	if (last)
 		fputc('\n', stderr);
 	fflush(stderr);

@@ -7,6 +7,7 @@ hub/file.c), and what is left at either end (hub/cli_cp.c). Each with real proce
 import hashlib
 import json
 import os
+import pty
 import re
 import socket
 import stat
@@ -34,6 +35,22 @@ def fixture_wire(ehub):
 def fixture_dev(ehub_agent, wire):
     return ehub_agent(policy={"work": {"files": "write"}}, conf={"link": {"heartbeat": "500ms", "retry-min": "50ms"},
                                                                  "hub": {"url": f"wss://localhost:{wire.port}/api/executors/connect"}})
+
+
+def seen(argv):
+    """What a terminal shows of it."""
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    out = b""
+    try:
+        while data := os.read(ours, 65536):
+            out += data
+    except OSError:
+        pass
+    os.close(ours)
+    assert p.wait(60) == 0, out
+    return out.decode()
 
 
 def run(ehub, script, work_dir="w", wait=False):
@@ -74,6 +91,17 @@ def nothing_left(dev):
     wait_for(lambda: not carriers(), 10, "no carrier is left")
     left = [f for _, _, names in os.walk(dev.root) for f in names if f.startswith(".edgeward-put-")]
     assert not left, left
+
+
+def test_progress_ends_at_100_percent(dev, ehub, tmp_path):
+    """A file of five bytes, an empty one, one of many."""
+    handle = run(ehub, "printf hello > five; : > none; head -c 20000003 /dev/zero | tr '\\0' x > large; sleep 600")
+    wait_for(lambda: not cp(ehub, f"{D}:{handle}/large", tmp_path / "x").returncode, 20, "the files are there")
+    for name in ("five", "none", "large"):
+        for argv in ((f"{D}:{handle}/{name}", tmp_path / name), (tmp_path / name, f"{D}:{handle}/{name}2")):
+            lines = [x for x in seen(ehub.argv("cp", *map(str, argv))).split("\r") if " of " in x]
+            numbers = [int(re.search(r" KiB, (\d+) %", x).group(1)) for x in lines]
+            assert numbers[-1] == 100 and numbers == sorted(numbers), lines
 
 
 def test_there_and_back(ehub, dev, tmp_path):
