@@ -33,11 +33,10 @@
 #define POOL_IDS	64u
 #define LOOKUPS_MAX	20000u		/* of ids in NSS, before the range counts as used up */
 #define TOOL_MS		60000
-#define GROUPS_MAX	256
 #define USAGE		"usage: privaccount [-hV]\n"
 
-static const char *const power_groups[] = { "root", "sudo", "wheel", "admin", "adm", "disk", "shadow", "kmem", "docker", "lxd", "incus",
-	"libvirt", "systemd-journal", "edgeward", "edgeward-ipc" };
+static const char *const powers[] = { "root", "sudo", "wheel", "admin", "adm", "disk", "shadow", "kmem", "docker", "lxd", "incus",
+	"libvirt", "systemd-journal", "kvm", "staff", "input", "edgeward", "edgeward-ipc", "edgeward-net", "edgeward-work", "edgeward-test", "edgehub" };
 static struct idranges taken;
 
 /* The one line, for the journal and for who looks later; code is stable and listed in privaccount(8). */
@@ -106,27 +105,29 @@ make_account(void)
 	return r == 0 ? 0 : say("tool", "%s could not make " DEFAULT ": %s", modern ? "systemd-sysusers" : "useradd", r < 0 ? strerror(-r) : out);
 }
 
-/* Neither root, nor a person, nor one of our daemons, nor in a group that gives power. 0, or 1 and it was said why. */
+/* Neither root, nor a person, nor one of our daemons, nor in a group that gives power. 0, or 1 and it was said why. *pw is overwritten. */
 static int
-check_account(const struct passwd *pw)
+check_account(const struct passwd *pw, const char *name, uid_t uid)
 {
-	gid_t groups[GROUPS_MAX];
-	int n = GROUPS_MAX;
+	gid_t groups[256];
+	int n = (int)(sizeof(groups) / sizeof(groups[0]));
 
-	if (pw->pw_uid == 0 || pw->pw_gid == 0)
+	if (uid == 0 || pw->pw_gid == 0)
 		return say("root", "account %s has uid or gid 0", pw->pw_name);
-	if (pw->pw_uid >= taken.human_min)
-		return say("person", "account %s, uid %u, is none of the system's (UID_MIN %u in login.defs)", pw->pw_name, pw->pw_uid, taken.human_min);
-	if (strcmp(pw->pw_dir, "/") == 0 || strcmp(pw->pw_name, "edgeward-net") == 0 || strcmp(pw->pw_name, "edgeward-work") == 0)
-		return say("home", "account %s has / as its home, or is a daemon's", pw->pw_name);
+	if (uid >= taken.human_min)
+		return say("person", "account %s, uid %u, is none of the system's (UID_MIN %u in login.defs)", pw->pw_name, uid, taken.human_min);
+	if (strcmp(pw->pw_dir, "/") == 0)
+		return say("home", "account %s has / as its home", pw->pw_name);
 	if (getgrouplist(pw->pw_name, pw->pw_gid, groups, &n) < 0)
 		return say("groups", "account %s is in too many groups", pw->pw_name);
-	for (int i = 0; i < n; i++) {
-		const struct group *gr = getgrgid(groups[i]);
+	for (unsigned j = 0; j < sizeof(powers) / sizeof(powers[0]); j++) {	/* by number: the same may have two names */
+		const struct group *gr = getgrnam(powers[j]);
 
-		for (unsigned j = 0; gr != NULL && j < sizeof(power_groups) / sizeof(power_groups[0]); j++)
-			if (strcmp(gr->gr_name, power_groups[j]) == 0)
-				return say("groups", "account %s is in group %s", pw->pw_name, gr->gr_name);
+		for (int i = 0; gr != NULL && i < n; i++)
+			if (groups[i] == gr->gr_gid)
+				return say("groups", "account %s is in group %s", name, gr->gr_name);
+		if ((pw = getpwnam(powers[j])) != NULL && pw->pw_uid == uid)
+			return say("daemon", "account %s has the uid of %s", name, powers[j]);
 	}
 	return 0;
 }
@@ -153,9 +154,9 @@ run(int dir, const char *name)
 		return 1;
 	if (pw == NULL && (pw = getpwnam(name)) == NULL)
 		return say("tool", DEFAULT " was made and is still not there");
-	if (check_account(pw) != 0)
-		return 1;
 	want = (struct pool){ .first = pw->pw_uid, .count = named ? 1 : POOL_IDS, .gid = pw->pw_gid };
+	if (check_account(pw, name, want.first) != 0)
+		return 1;
 	if (now.gid == want.gid && (named ? now.count == 1 && now.first == want.first : now.count > 1))
 		return say("ok", "uids %u to %u, gid %u, as before", now.first, now.first + now.count - 1, now.gid);
 	if (!named && reserve(&want.first) != 0)

@@ -130,6 +130,13 @@ def test_b124_used_up(machine):
     ("useradd -M -r -d /nonexistent -G disk edgeward-run", "groups"),
     ("groupadd -r edgeward; useradd -M -r -d /nonexistent -G edgeward edgeward-run", "groups"),
     ("useradd -M -r -d /nonexistent -g shadow edgeward-run", "groups"),
+    # Another name for a daemon's uid; the group of a daemon, or one that gives power, as its own.
+    ("useradd -M -r -d /nonexistent edgeward-work; useradd -M -r -o -u $(id -u edgeward-work) -d /nonexistent edgeward-run", "daemon"),
+    ("useradd -M -r -d /nonexistent edgeward-net; groupadd -r x; useradd -M -r -o -u $(id -u edgeward-net) -g x -d /nonexistent x; "
+     "echo '[work]\naccount = x' >/etc/edgeward/edgeward.conf", "daemon"),
+    ("groupadd -r edgeward-net; useradd -M -r -d /nonexistent -g edgeward-net edgeward-run", "groups"),
+    ("groupadd -r -f kvm; useradd -M -r -d /nonexistent -g kvm x; echo '[work]\naccount = x' >/etc/edgeward/edgeward.conf", "groups"),
+    ("groupadd -r -f staff; useradd -M -r -d /nonexistent -g staff edgeward-run", "groups"),
     ("echo 'UID_MIN many' >>/etc/login.defs", "ranges"),
     ("echo 'alice' >/etc/subuid", "ranges"),
     ("echo '70000 64' >/etc/edgeward/pool", "pool"),
