@@ -121,6 +121,28 @@ tell_why(struct doctor *d)
 		check_bad(d, "pool", CHECK_FAIL, "no-pool", "man 8 privaccount", "no %.100s, no workload is started: %.200s", d->pool, why);
 }
 
+/* A named account: may it enter the work root, and make its directory there? */
+static void
+one_account(struct doctor *d, const struct pool *pool, const char *name)
+{
+	char command[200];
+	struct stat st;
+
+	if (!d->conf_ok || stat(d->conf.work_root, &st) < 0 || (st.st_mode & 03) == 03 || (st.st_gid == pool->gid && (st.st_mode & 030) == 030)) {
+		check_ok(d, "pool", "one account for all workloads: uid %u, gid %u", pool->first, pool->gid);
+		return;
+	}
+	if (st.st_gid == pool->gid)
+		snprintf(command, sizeof(command), "chmod 1770 %.120s", d->conf.work_root);
+	else if (d->units)
+		snprintf(command, sizeof(command), "usermod -g edgeward-run %.32s && systemctl restart edgeward-account && "
+		    "systemctl restart edgeward-privhelper edgeward-workerd", name);
+	else
+		snprintf(command, sizeof(command), "chgrp %u %.120s", pool->gid, d->conf.work_root);
+	check_bad(d, "pool", CHECK_FAIL, "pool-group", command, "no start can enter %.120s, which is for gid %u (mode %04o): the one account "
+	    "for all workloads, uid %u, has gid %u", d->conf.work_root, st.st_gid, (unsigned)(st.st_mode & 07777), pool->first, pool->gid);
+}
+
 void
 step_pool(struct doctor *d)
 {
@@ -136,7 +158,7 @@ step_pool(struct doctor *d)
 	else if (pool.count == 0)
 		tell_why(d);
 	else if (pool.count == 1)
-		check_ok(d, "pool", "one account for all workloads: uid %u, gid %u", pool.first, pool.gid);
+		one_account(d, &pool, a.inside_name[0] != '\0' ? a.inside_name : d->conf.work_account);
 	else if (a.inside != NOBODY)
 		check_bad(d, "pool", CHECK_FAIL, "pool-taken", "man 7 edgeward", "uid %u of the pool is the account %s: choose a range "
 		    "nobody uses", a.inside, a.inside_name);

@@ -158,25 +158,10 @@ seccomp(struct doctor *d)
 		    "this kernel has no seccomp filters: no daemon can start");
 }
 
-static void
-optional(struct doctor *d, const char *name, const char *path, const char *have, const char *lacks)
-{
-	char full[PATH_MAX];
-
-	if (access(doctor_path(d, path, full), F_OK) == 0)
-		check_ok(d, name, "%s", have);
-	else
-		check_skip(d, name, "%s", lacks);
-}
-
 void
 step_kernel(struct doctor *d)
 {
 	namespaces(d);
 	landlock(d);
 	seccomp(d);
-	optional(d, "vhci", "/sys/devices/platform/vhci_hcd.0", "vhci_hcd is loaded",
-	    "vhci_hcd is not loaded: no USB device can be forwarded to this one (modprobe vhci_hcd)");
-	optional(d, "tun", "/dev/net/tun", "/dev/net/tun is there",
-	    "no /dev/net/tun: no Ethernet segment can be lent to a workload (modprobe tun)");
 }

@@ -1,11 +1,12 @@
 /*
- * What policy.conf lets workloads have that this machine must give: a filtered network, and the warning that belongs to the socket of a
- * container engine.
+ * What policy.conf lets workloads have that this machine must give: devices, a filtered network, and the warning that belongs to the
+ * socket of a container engine.
  *
  * Who calls: doctor.c, in its list. Reads the policy as the daemons do; whether it is good at all is said by the checks config and
  * workerd -n.
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,30 @@ is_there(const struct doctor *d, const char *path, mode_t mode)
 	struct stat st;
 
 	return stat(doctor_path(d, path, full), &st) == 0 && (st.st_mode & mode) == mode;
+}
+
+/* Kernel modules: without one all else goes on. privhelper looks for them at its start alone. */
+static void
+module(struct doctor *d, const char *name, const char *path, const char *load, const char *key, const char *lacks)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "modprobe %s%s", load, d->units ? " && systemctl restart edgeward-privhelper" : "");
+	if (is_there(d, path, 0))
+		check_ok(d, name, "%s is there", path);
+	else if (key == NULL)
+		check_skip(d, name, "no %s: %s", path, lacks);
+	else
+		check_bad(d, name, CHECK_WARN, "no-module", command, "policy.conf says %s = yes, but there is no %s: %s", key, path, lacks);
+}
+
+static void
+modules(struct doctor *d, const struct policy *p)
+{
+	module(d, "vhci", "/sys/devices/platform/vhci_hcd.0", "vhci-hcd", p != NULL && p->usb ? "usb" : NULL,
+	    "no USB device can be forwarded to this one (modprobe vhci-hcd)");
+	module(d, "tun", LAUNCH_TUN, "tun", p != NULL && p->l2 ? "l2" : NULL,
+	    "no Ethernet segment can be lent to a workload (modprobe tun)");
 }
 
 /* The same three things workerd looks for; whether they work is tried by the launcher, see packet_filter. */
@@ -78,10 +103,12 @@ step_lent(struct doctor *d)
 	char err[KEYFILE_ERR];
 
 	if (policy == NULL || policy_load(policy, d->policy_path, d->me, err) < 0) {
+		modules(d, NULL);
 		check_skip(d, "filter", "the policy cannot be read");
 		check_skip(d, "engine", "the policy cannot be read");
 		return;
 	}
+	modules(d, policy);
 	filter(d, policy->network == POLICY_NETWORK_FILTERED);
 	engine(d, policy->engine_socket);
 }

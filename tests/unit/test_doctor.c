@@ -164,6 +164,8 @@ test_lent(void **state)
 	step_lent(&d);
 	says("filter", CHECK_SKIPPED, "");
 	says("engine", CHECK_SKIPPED, "");
+	says("vhci", CHECK_SKIPPED, "");
+	says("tun", CHECK_SKIPPED, "");
 	nseen = 0;
 	put("/policy", "[work]\nnetwork = filtered\n[containers]\nengine-socket = /run/engine\n");
 	step_lent(&d);
@@ -187,6 +189,67 @@ test_lent(void **state)
 	put("/policy", "[work]\nnetwork = some\n");
 	step_lent(&d);
 	says("filter", CHECK_SKIPPED, "");
+}
+
+/* A module that policy.conf needs is missed; privhelper looks for it at its start. */
+static void
+test_modules(void **state)
+{
+	(void)state;
+	snprintf(d.policy_path, sizeof(d.policy_path), "%s/policy", root);
+	d.me = getuid();
+	d.units = true;
+	put("/policy", "[devices]\nusb = yes\n");
+	step_lent(&d);
+	says("vhci", CHECK_WARN, "no-module");
+	assert_string_equal(got("vhci")->command, "modprobe vhci-hcd && systemctl restart edgeward-privhelper");
+	says("tun", CHECK_SKIPPED, "");
+	nseen = 0;
+	put("/policy", "[work]\nnetwork = none\n[devices]\nl2 = yes\n");
+	step_lent(&d);
+	says("vhci", CHECK_SKIPPED, "");
+	says("tun", CHECK_WARN, "no-module");
+	nseen = 0;
+	put("/policy", "[devices]\nusb = yes\n");
+	put("/sys/devices/platform/vhci_hcd.0/status", "");
+	step_lent(&d);
+	says("vhci", CHECK_OK, "");
+}
+
+/* ---- ids ---- */
+
+/* One account for all work: its group, or the mode, must let it into the work root. */
+static void
+test_one_account(void **state)
+{
+	static const struct {
+		const char *pool;
+		mode_t mode;
+		const char *command;	/* NULL = all is well */
+	} rows[] = {
+		{ "1000 1 4711\n", 01770, NULL }, { "1000 1 4242\n", 01773, NULL },
+		{ "999 1 4242\n", 01770, "usermod -g edgeward-run builder && systemctl restart edgeward-account && "
+		    "systemctl restart edgeward-privhelper edgeward-workerd" },
+		{ "1000 1 4711\n", 01700, "chmod 1770 " }, { "1000 1 4711\n", 01750, "chmod 1770 " },
+	};
+
+	(void)state;
+	if (getuid() != 0)
+		skip();		/* the pool is root's */
+	d.units = d.conf_ok = true;
+	put("/etc/passwd", "builder:x:999:4242::/nonexistent:/bin/false\n");
+	put("/work/x", "");
+	snprintf(d.pool, sizeof(d.pool), "%s/pool", root);
+	snprintf(d.conf.work_root, sizeof(d.conf.work_root), "%s/work", root);
+	assert_int_equal(chown(d.conf.work_root, 0, 4711), 0);
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		put("/pool", rows[i].pool);
+		assert_int_equal(chmod(d.conf.work_root, rows[i].mode), 0);
+		nseen = 0;
+		step_pool(&d);
+		says("pool", rows[i].command == NULL ? CHECK_OK : CHECK_FAIL, rows[i].command == NULL ? "" : "pool-group");
+		assert_true(rows[i].command == NULL || strncmp(got("pool")->command, rows[i].command, strlen(rows[i].command)) == 0);
+	}
 }
 
 /* ---- upgrades ---- */
@@ -359,7 +422,7 @@ main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(test_each_leg), T(test_answers), T(test_hub_clock), T(test_plaintext_is_told), T(test_no_probe),
-		T(test_routes), T(test_lent), T(test_upgrades), T(test_upgrade_conf), T(test_a_request_nobody_takes), T(test_units), T(test_unit_text),
+		T(test_routes), T(test_lent), T(test_modules), T(test_one_account), T(test_upgrades), T(test_upgrade_conf), T(test_a_request_nobody_takes), T(test_units), T(test_unit_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
