@@ -24,7 +24,7 @@ PATHS = {"run-foreground": "packaging/run-foreground", "connectd": "connectd/con
          "launcher": "workerd/launcher/launcher", "privhelper": "privhelper/privhelper", "edgectl": "edgectl/edgectl",
          "edgehub": "hub/edgehub"}
 # Below 2^16 nothing is taken; one block of 64 ids for each test process, another for each agent in it.
-_UID_BASE = 2000000 + os.getpid() % 4000 * 640
+_UID_BASE = 2000000 + os.getpid() % 2000 * 1280
 _count = 0
 
 LINK = {"heartbeat": "500ms", "dead-after": "2s", "connect-timeout": "5s", "handshake-timeout": "5s",
@@ -61,7 +61,7 @@ class Agent:
         _count += 1
         self.dir = tempfile.mkdtemp(prefix="edgeward-test.", dir=os.environ.get("EDGEWARD_TMP", "/tmp"))
         os.chmod(self.dir, 0o755)
-        base = _UID_BASE + _count % 10 * 64
+        base = _UID_BASE + _count % 20 * 64
         self.net_uid, self.work_uid, self.pool = base, base + 1, range(base + 16, base + 16 + pool)
         self.pool_gid, self.operator_gid = base + 2, base + 3
         self.hub, self.ns, self.env, self.prefix = hub, ns, env or {}, list(prefix)
