@@ -5,7 +5,7 @@
 . /payload/lib.sh
 VHCI=/sys/devices/platform/vhci_hcd.0
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
-modprobe -a vhci-hcd usb-storage sd_mod usbhid cdc_ether cdc_subset
+modprobe -a vhci-hcd usb-storage sd_mod usbhid cdc_ether cdc_subset ati_remote2
 # Sixteen root hubs come up, one after the other, in the one queue in which devices are enumerated: the first device would wait for them.
 udevadm settle
 [ -e $VHCI/attach ] || { skip "USB" "no vhci_hcd here"; exit 0; }
@@ -87,10 +87,20 @@ ok "of a disk with a keyboard only the disk is let in" grep -qE '^device [0-9]+ 
 until_ok 20 bash -c "lsblk -dno MODEL | grep -q TestDisk"
 ok "no input device came of that either" bash -c "! grep -qi edge /proc/bus/input/devices"
 ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
-ask "attach odd 3"; expect '^attached' 5; expect '^device' 20
-ok "one of class ff is let in" grep -qE '^device [0-9]+ ready [0-9]+ [0-9]+ 1 1 100$' <<<"$got"
-ok "a driver makes a network adapter of it" until_ok 20 bash -c "dmesg | grep -q \"register 'cdc_subset'\""
-ok "which is shut again" until_ok 20 bash -c "! ls -l /sys/class/net | grep -q vhci_hcd"
+# A driver that goes by vendor and product takes an interface of any class that is let in.
+for kind in odd printer; do
+	dmesg -C
+	ask "attach $kind 3"; expect '^attached' 5; expect '^device' 20
+	ok "$kind: it is let in" grep -qE '^device [0-9]+ ready [0-9]+ [0-9]+ 1 1 100$' <<<"$got"
+	ok "$kind: a driver makes a network adapter of it" until_ok 20 bash -c "dmesg | grep -q \"register 'cdc_subset'\""
+	ok "$kind: which is shut again" until_ok 20 bash -c "! ls -l /sys/class/net | grep -q vhci_hcd"
+	ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
+done
+ask "attach remote 3"; expect '^attached' 5; expect '^device' 20
+ok "a remote control of class ff is let in" grep -qE '^device [0-9]+ ready [0-9]+ [0-9]+ 2 2 100$' <<<"$got"
+ok "a driver makes an input device of it" until_ok 20 bash -c "dmesg | grep -q 'input: .*vhci_hcd'"
+ok "which is shut again" until_ok 20 bash -c "! ls -l /sys/class/input | grep -q vhci_hcd"
+ok "with the whole device" until_ok 20 bash -c "[ \"\$(cat $VHCI/usb*/*-[1-9]/authorized)\" = 0 ]"
 ask "detach $(cut -d' ' -f2 <<<"$got")"; expect '^detached' 5
 ask "attach junk 3"; expect '^attached' 5; expect '^device' 20
 ok "descriptors that do not add up stay shut" grep -qE '^device [0-9]+ unauthorized' <<<"$got"

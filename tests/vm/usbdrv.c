@@ -3,7 +3,8 @@
  *
  *   usbdrv [SOCKET [ROLE]] commands on stdin, one answer line each on stdout:
  *   attach KIND SPEED      disk, keyboard, both (a disk with a keyboard beside it), net, odd (class ff, and a driver makes a network adapter
- *                          of it), slow (never answers), junk (bad descriptors)
+ *                          of it), printer (the same of class 07), remote (class ff; a driver makes an input device of it), slow (never
+ *                          answers), junk (bad descriptors)
  *   detach PORT            drop PORT: closes our end and says nothing to privhelper
  *   grants PORT N          asks N times for its nodes, for two runners by turns: "granted COUNT"
  *   send HEX               a record as it stands; "ended" when that costs the channel
@@ -32,24 +33,30 @@
 
 static const uint8_t dev_desc[18] = { 18, 1, 0, 2, 0, 0, 0, 64, 0x66, 0x66, 1, 0, 0, 1, 1, 2, 3, 1 };
 static const uint8_t odd_desc[18] = { 18, 1, 0, 2, 0, 0, 0, 64, 0x25, 0x05, 0xa2, 0xa4, 0, 1, 1, 2, 3, 1 };	/* cdc_subset's */
+static const uint8_t remote_desc[18] = { 18, 1, 0, 2, 0, 0, 0, 64, 0x71, 0x04, 2, 6, 0, 1, 1, 2, 3, 1 };	/* ati_remote2's */
 static const uint8_t qualifier[10] = { 10, 6, 0, 2, 0, 0, 0, 64, 1, 0 };
 #define DISK_IF(n)	9, 4, n, 0, 2, 8, 6, 0x50, 0, 7, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0
 #define KEYS_IF(n)	9, 4, n, 0, 1, 3, 1, 1, 0, 9, 0x21, 0x11, 1, 0, 1, 0x22, 63, 0, 7, 5, 0x83, 3, 8, 0, 10
 static const uint8_t disk_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, DISK_IF(0) };
-static const uint8_t keys_conf[] = { 9, 2, 34, 0, 1, 1, 0, 0xc0, 1, KEYS_IF(0) };
+static const uint8_t keyboard_conf[] = { 9, 2, 34, 0, 1, 1, 0, 0xc0, 1, KEYS_IF(0) };
 static const uint8_t both_conf[] = { 9, 2, 57, 0, 2, 1, 0, 0xc0, 1, DISK_IF(0), KEYS_IF(1) };
-static const uint8_t odd_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, 9, 4, 0, 0, 2, 0xff, 0, 0, 0, 7, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0 };
+#define ODD(class)	9, 2, 32, 0, 1, 1, 0, 0xc0, 1, 9, 4, 0, 0, 2, class, 0, 0, 0, 7, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0
+static const uint8_t odd_conf[] = { ODD(0xff) }, printer_conf[] = { ODD(7) };
+/* Its driver takes interface 0 and claims 1, which must be let in before. */
+static const uint8_t remote_conf[] = { 9, 2, 41, 0, 2, 1, 0, 0xc0, 1, 9, 4, 1, 0, 1, 0xff, 0, 0, 0, 7, 5, 0x83, 3, 8, 0, 10,
+	9, 4, 0, 0, 1, 0xff, 0, 0, 0, 7, 5, 0x84, 3, 8, 0, 10 };
 static const uint8_t net_conf[] = { 9, 2, 41, 0, 2, 1, 0, 0xc0, 1, 9, 4, 0, 0, 1, 2, 2, 0xff, 0, 7, 5, 0x83, 3, 8, 0, 10,
 	9, 4, 1, 0, 1, 10, 0, 0, 0, 7, 5, 0x81, 2, 0, 2, 0 };
 static const uint8_t junk_conf[] = { 9, 2, 32, 0, 1, 1, 0, 0xc0, 1, 9, 4, 0, 0, 2, 8, 6, 0x50, 0, 1, 5, 0x81, 2, 0, 2, 0, 7, 5, 2, 2, 0, 2, 0 };
 
 static struct kind {
 	const char *name;
-	const uint8_t *conf;
+	const uint8_t *dev, *conf;
 	size_t len;
 } kinds[] = {
-	{ "disk", disk_conf, sizeof(disk_conf) }, { "keyboard", keys_conf, sizeof(keys_conf) }, { "both", both_conf, sizeof(both_conf) },
-	{ "net", net_conf, sizeof(net_conf) }, { "odd", odd_conf, sizeof(odd_conf) }, { "junk", junk_conf, sizeof(junk_conf) }, { "slow", NULL, 0 },
+#define KIND(name, dev)	{ #name, dev, name ## _conf, sizeof(name ## _conf) }
+	KIND(disk, dev_desc), KIND(keyboard, dev_desc), KIND(both, dev_desc), KIND(net, dev_desc), KIND(odd, odd_desc), KIND(remote, remote_desc),
+	KIND(printer, odd_desc), KIND(junk, dev_desc), { "slow", NULL, NULL, 0 },
 };
 
 static struct {
@@ -88,7 +95,7 @@ control(const struct kind *k, const uint8_t *s, uint32_t want)
 	size_t len = 0;
 
 	if (s[0] == 0x80 && s[1] == 6 && s[3] == 1)
-		src = k->conf == odd_conf ? odd_desc : dev_desc, len = sizeof(dev_desc);
+		src = k->dev, len = sizeof(dev_desc);
 	else if (s[0] == 0x80 && s[1] == 6 && s[3] == 2)
 		src = k->conf, len = k->len;
 	else if (s[0] == 0x80 && s[1] == 6 && s[3] == 6)
@@ -191,7 +198,7 @@ serve(int fd, const struct kind *k)
 		}
 		if (ntohl(h[0]) != 1 || len > sizeof(buf) || (!in && len > 0 && read_all(fd, buf, len) < 0))
 			return;
-		if (k->conf == NULL || ntohl(h[4]) == 3)
+		if (k->conf == NULL || ntohl(h[4]) >= 3)
 			continue;
 		n = ntohl(h[4]) == 0 ? control(k, (uint8_t *)(h + 10), len) : bulk(in, len);
 		r[5] = htonl(n < 0 ? (uint32_t)n : 0);
@@ -271,7 +278,7 @@ attach(const char *name, uint32_t speed)
 	uint8_t data[512];
 	int fd, k = 0;
 
-	while (k < 6 && strcmp(kinds[k].name, name) != 0)
+	while (k < (int)(sizeof(kinds) / sizeof(kinds[0])) - 1 && strcmp(kinds[k].name, name) != 0)
 		k++;
 	say(PRIV_REQ_USB_ATTACH, ++ids, &req, sizeof(req));
 	if (!wait_for(PRIV_ANS_USB_ATTACH, &hdr, data, &fd)) {
