@@ -44,6 +44,8 @@ enum admin_type {
 	ADMIN_EV_LOG = 0x0612,		/* struct admin_log + 1..ADMIN_LOG_MAX bytes */
 	ADMIN_EV_GAP = 0x0614,		/* struct admin_gap */
 	ADMIN_EV_END = 0x0616,		/* struct admin_run */
+	ADMIN_REQ_SHELL = 0x0628,	/* as ADMIN_REQ_RUN, of a run that ends with this connection */
+	ADMIN_ANS_SHELL = 0x0629,	/* struct admin_text: handle */
 	ADMIN_EV_AWAY = 0x0626,		/* struct admin_away: the device of a run that is followed */
 	ADMIN_REQ_SIGNAL = 0x0618,	/* struct admin_signal */
 	ADMIN_ANS_SIGNAL = 0x0619,	/* struct admin_text */

@@ -4,57 +4,31 @@
  * is taken up again where it was: output from the byte after the last one the CLI has, input from the byte the device asks for, which
  * is still here since no more than a window is ever under way.
  *
- * It ends with the program (the device's attach_close and END), with the CLI, or when the device does not come back in time.
+ * It ends with the program (the device's attach_close and END), with the CLI, or when the device does not come back in time. Whoever it is
+ * that ends it here, the device holds it until it has heard: from the first asking to the device's word the store knows of it, and what nobody
+ * here has open any more is taken up once more to be closed (attach_session()).
  */
-#include "hub/attach.h"
+#include "hub/attach_int.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
-#include "common/fdutil.h"
 #include "common/log.h"
 #include "hub/adminattach.h"
 #include "hub/frames.h"
+#include "hub/shell.h"
 #include "hub/streams.h"
-#include "hub/token.h"
 
-#define SESSIONS_MAX	128u
 #define RETRY_MS	200		/* the next look for the device */
 #define AWAY_MS		(15LL * 60 * 1000)
 #define WORD_MS		5000		/* from the end of the bytes to the word about it */
-
-struct hub_attach {
-	struct hub_stream st;		/* first */
-	struct hub_attach *next;
-	struct hub *hub;
-	struct session *s;		/* NULL: the device is away */
-	uint64_t client;
-	struct ipc_hdr asked;		/* the client's request; id 0 = answered */
-	char device[DEVICE_ID_SIZE], handle[72], session[ATTACH_ID_SIZE];
-	uint32_t flags;
-	bool opened, resuming, ready;	/* ready: the stream is */
-	uint16_t rows, cols;
-	struct attach_command command;
-	uint8_t *bytes;			/* of the command, until it is open */
-	struct loop_io io;		/* the CLI's socket; fd -1 = gone */
-	uint32_t want;			/* as in connectd: it is watched once at a time */
-	uint64_t out;			/* bytes of output the CLI has */
-	uint64_t in_end;		/* bytes of input taken from it */
-	uint8_t *in;			/* the last STREAM_WINDOW of them, byte x at x % STREAM_WINDOW */
-	bool in_over;
-	bool drained;			/* it has nothing that was not read, and is watched for more */
-	bool told;			/* the device has said how it ended */
-	struct admin_attach_end end;
-	monotime_t since;		/* away */
-	struct loop_timer timer;
-};
+#define LEFT_MS		30000		/* from the close to that word */
+#define HEAD		((1LL << 53) - 1)	/* an offset that is beyond all output */
+#define OWED_MAX	64u		/* sessions of one device that are closed at a time */
 
 static const struct mux_kind kind;
 
@@ -86,11 +60,10 @@ drop_socket(struct hub_attach *a)
 	close(fd);
 }
 
-/* The last of it. The channel is closed already. */
+/* Its operator reads that it is over. */
 static void
-drop(struct hub_attach *a, const char *why)
+say_end(struct hub_attach *a, const char *why)
 {
-	struct hub_attach **p = &a->hub->attaches;
 	struct client *c = client_find(a->hub, a->client);
 
 	if (a->end.reason[0] == '\0')
@@ -100,35 +73,47 @@ drop(struct hub_attach *a, const char *why)
 		(void)client_say(c, &a->asked, -EREMOTEIO, "%s", a->end.reason);
 	else
 		tell(a, ADMIN_EV_ATTACH_END, &a->end, sizeof(a->end));
+	/* One that was refused may be asked for again: the run may not run yet. */
+	if ((a->flags & ADMIN_ATTACH_OWN) != 0 && (a->opened || c == NULL))
+		shell_over(a->hub, a->handle, a->end.exit_code);
+	a->flags &= ~ADMIN_ATTACH_OWN;
+	a->client = 0;
+}
+
+/* The device has it no more, or never had. A device that is only busy may have it. */
+static bool
+is_settled(const struct hub_attach *a)
+{
+	const char *no = a->st.refused;
+
+	return a->told || strncmp(no, "unknown_handle", 14) == 0 || strncmp(no, "policy", 6) == 0 || (!a->opened && no[0] != '\0');
+}
+
+/* The last of it. The channel is closed already. */
+static void
+drop(struct hub_attach *a, const char *why)
+{
+	struct hub_attach **p = &a->hub->attaches;
+
+	say_end(a, why);
 	if (a->opened)
 		log_info("device %s: attach to %s: %s, exit code %d", a->device, a->handle, a->end.reason, (int)a->end.exit_code);
-	/* One that was refused may be asked for again: the run may not run yet. */
-	if ((a->flags & ADMIN_ATTACH_OWN) != 0 && (a->opened || c == NULL)) {
-		struct session *s = session_find(a->hub, a->device);
-		struct run *run = run_get(a->hub, a->handle);
-
-		if (run != NULL && a->end.exit_code >= 0) {
-			run->shell_over = true;
-			run->shell_code = a->end.exit_code;
-		}
-		if (run != NULL)
-			run_put(run);
-		if (s == NULL || session_signal_run(s, a->handle, "kill", 0, 0) < 0)
-			log_warn("device %s: run %s was for a shell that has ended and goes on: the device is away", a->device, a->handle);
-	}
+	if ((a->flags & ATTACH_WATCH) == 0 && is_settled(a))
+		(void)store_attach_delete(a->hub->store, a->session);	/* else it is asked for once more, in vain */
 	loop_timer_del(a->hub->loop, &a->timer);
 	while (*p != a)
 		p = &(*p)->next;
 	*p = a->next;
 	a->hub->nattaches--;
-	explicit_bzero(a->in, STREAM_WINDOW);
+	if (a->in != NULL)
+		explicit_bzero(a->in, STREAM_WINDOW);
 	free(a->in);
 	free(a->bytes);
 	free(a);
 }
 
-static void
-send_frame(struct hub_attach *a, const char *type, bool size)
+void
+attach_send(struct hub_attach *a, const char *type, bool size)
 {
 	struct json_w w;
 	char buf[1024];
@@ -148,8 +133,8 @@ send_frame(struct hub_attach *a, const char *type, bool size)
 
 /* ---- asking the device ---- */
 
-static int
-ask(struct hub_attach *a, struct session *s)
+int
+attach_ask(struct hub_attach *a, struct session *s)
 {
 	struct client *c = client_find(a->hub, a->client);
 	struct json_w w;
@@ -164,7 +149,10 @@ ask(struct hub_attach *a, struct session *s)
 	json_w_str(&w, "session_id", a->session);
 	json_w_bool(&w, "tty", (a->flags & ATTACH_TTY) != 0);
 	json_w_bool(&w, "stdin", (a->flags & ATTACH_INPUT) != 0);
-	snprintf(text, sizeof(text), "uid %u at the hub", c != NULL ? (unsigned)c->chan.peer.uid : 0);
+	if (a->left)
+		snprintf(text, sizeof(text), "the hub, to end it");
+	else
+		snprintf(text, sizeof(text), "uid %u at the hub", c != NULL ? (unsigned)c->chan.peer.uid : 0);
 	json_w_str(&w, "operator", text);
 	if ((a->flags & ATTACH_WATCH) != 0)
 		json_w_bool(&w, "watch", true);
@@ -197,6 +185,14 @@ watch(struct hub_attach *a, uint32_t more)
 		(void)loop_io_set(a->hub->loop, &a->io, a->want | EPOLLONESHOT);
 }
 
+/* For good: the device says when it has. */
+static void
+close_it(struct hub_attach *a)
+{
+	attach_send(a, "attach_close", false);
+	loop_timer_set_ms(a->hub->loop, &a->timer, LEFT_MS);
+}
+
 static void
 opened(struct hub_stream *st, const struct json *payload)
 {
@@ -210,6 +206,13 @@ opened(struct hub_stream *st, const struct json *payload)
 	json_get_int(payload, "input_offset", 0, INT64_MAX, &in);
 	json_get_bool(payload, "tty", &tty);
 	json_get_bool(payload, "stdin", &input);
+	if (a->left) {
+		a->ready = true;
+		mux_rx_start(&a->st.chan, (uint64_t)from);
+		mux_tx_start(&a->st.chan, (uint64_t)in, 0);
+		close_it(a);
+		return;
+	}
 	a->flags = (a->flags & (ATTACH_WATCH | ADMIN_ATTACH_OWN)) | (tty ? ATTACH_TTY : 0) | (input ? ATTACH_INPUT : 0);
 	if ((uint64_t)in > a->in_end || (uint64_t)in + STREAM_WINDOW < a->in_end) {
 		mux_reset(&a->st.chan, STREAM_RESET_PROTOCOL, "that input is not here any more");
@@ -228,7 +231,7 @@ opened(struct hub_stream *st, const struct json *payload)
 		(void)ipc_answer(&c->chan, &a->asked, 0, &ans, sizeof(ans));
 	a->asked.id = 0;
 	if (!first && (a->flags & ATTACH_TTY) != 0)
-		send_frame(a, "attach_resize", true);
+		attach_send(a, "attach_resize", true);
 	if ((a->flags & ATTACH_WATCH) == 0 && a->in_end > (uint64_t)in)
 		mux_want(&a->st.chan);
 	watch(a, EPOLLIN);
@@ -255,7 +258,7 @@ timer_due(struct loop_timer *timer)
 		drop(a, "the device did not come back");
 		return;
 	}
-	r = s != NULL ? ask(a, s) : -EAGAIN;
+	r = s != NULL ? attach_ask(a, s) : -EAGAIN;
 	if (r == -ENOTSUP)
 		drop(a, "the device came back without streams");
 	else if (r < 0)
@@ -301,7 +304,7 @@ closed(struct mux_chan *c, unsigned code, const char *reason)
 
 	a->s = NULL;
 	a->ready = false;
-	if (!lost || !a->opened || a->told) {
+	if (!lost || !a->opened || a->told || a->left) {
 		drop(a, a->st.refused[0] != '\0' ? a->st.refused : lost ? "the device went away" : reason);
 		return;
 	}
@@ -336,7 +339,7 @@ fill(struct mux_chan *c, uint8_t *buf, size_t max)
 	size_t at = (size_t)(c->tx_next % STREAM_WINDOW), n;
 	ssize_t got;
 
-	if (!a->ready)
+	if (!a->ready || a->left)
 		return 0;
 	n = STREAM_WINDOW - at < max ? STREAM_WINDOW - at : max;
 	if (c->tx_next < a->in_end) {
@@ -383,204 +386,95 @@ on_socket(struct loop_io *io, uint32_t events)
 		mux_resume(&a->st.chan);
 }
 
-/* ---- what the operator says ---- */
+/* ---- the beginning ---- */
 
-/* The session to look on at: the one there is. */
-static const struct hub_attach *
-to_watch(struct hub *hub, const char *handle, const char *session)
+struct hub_attach *
+attach_new(struct hub *hub, const char *device, const char *handle, const char *session)
+{
+	struct hub_attach *a = hub->nattaches < SESSIONS_MAX ? calloc(1, sizeof(*a)) : NULL;
+
+	if (a == NULL)
+		return NULL;
+	a->hub = hub;
+	a->st.opened = opened;
+	a->io.fd = -1;
+	a->end.exit_code = -1;
+	loop_timer_init(&a->timer, timer_due, a);
+	snprintf(a->device, sizeof(a->device), "%s", device);
+	snprintf(a->handle, sizeof(a->handle), "%s", handle);
+	snprintf(a->session, sizeof(a->session), "%s", session);
+	return a;
+}
+
+int
+attach_begin(struct hub_attach *a, struct session *s, int fd)
+{
+	int r = attach_ask(a, s);
+
+	if (r == 0 && fd >= 0)
+		r = loop_io_add(a->hub->loop, &a->io, fd, EPOLLONESHOT, on_socket, a);
+	if (r < 0) {
+		mux_drop(&a->st.chan);
+		return r;
+	}
+	a->next = a->hub->attaches;
+	a->hub->attaches = a;
+	a->hub->nattaches++;
+	return 0;
+}
+
+/* What the device does not hear now it hears in its next session. */
+void
+attach_leave(struct hub_attach *a, const char *why)
+{
+	if ((a->flags & ATTACH_WATCH) != 0 || !a->ready) {
+		if (a->s != NULL)
+			mux_reset(&a->st.chan, STREAM_RESET_GONE, "the operator has left");
+		drop(a, why);
+		return;
+	}
+	a->left = true;
+	close_it(a);
+	say_end(a, why);
+	mux_resume(&a->st.chan);	/* nobody takes the output any more: the word stands behind it */
+}
+
+/* ---- what is owed ---- */
+
+static bool
+is_open(const struct hub *hub, const char *session)
 {
 	const struct hub_attach *a = hub->attaches;
 
-	while (a != NULL && (strcmp(a->handle, handle) != 0 || (a->flags & ATTACH_WATCH) != 0 || !a->opened ||
-	    (session[0] != '\0' && strcmp(session, a->session) != 0)))
+	while (a != NULL && ((a->flags & ATTACH_WATCH) != 0 || strcmp(a->session, session) != 0))
 		a = a->next;
-	return a;
+	return a != NULL;
 }
 
-static int
-take_command(struct hub_attach *a, int fd)
-{
-	size_t len = 0;
-
-	a->bytes = malloc(ATTACH_COMMAND_MAX);
-	if (a->bytes == NULL)
-		return -ENOMEM;
-	if (fd_is_sealed_memfd(fd, ATTACH_COMMAND_MAX, &len) != 1 || pread(fd, a->bytes, len, 0) != (ssize_t)len)
-		return -EINVAL;
-	return attach_command_decode(&a->command, a->bytes, len);
-}
-
-/* In the list of runs: what its process does is nobody's interest. */
+/* Takes it up with nobody here, to close it. What cannot be done now is done at the next heartbeat. */
 static void
-name_shell(struct hub *hub, const char *handle)
+take_up(struct session *s, const struct store_attach *owed)
 {
-	struct run *run = run_get(hub, handle);
+	struct hub_attach *a = attach_new(s->hub, s->device, owed->handle, owed->session);
 
-	if (run == NULL)
+	if (a == NULL)
 		return;
-	snprintf(run->info.command, sizeof(run->info.command), "shell");
-	run_save(run);
-	run_put(run);
-}
-
-static int
-begin(struct client *client, struct session *s, const struct ipc_msg *msg, const struct admin_attach *req, const char *handle, int *fd,
-    int command)
-{
-	struct hub *hub = client->hub;
-	struct hub_attach *a = hub->nattaches < SESSIONS_MAX && fd_set_nonblock(*fd) == 0 ? calloc(1, sizeof(*a)) : NULL;
-	char id[TOKEN_ID_SIZE];
-	int r = 0;
-
-	if (a != NULL)
-		a->in = malloc(STREAM_WINDOW);
-	if (a == NULL || a->in == NULL || token_random_id(id) < 0) {
-		if (a != NULL)
-			free(a->in);
+	a->flags = owed->flags;
+	a->opened = a->left = true;
+	a->out = HEAD;
+	if (attach_begin(a, s, -1) < 0)
 		free(a);
-		return client_say(client, &msg->hdr, -ENOSPC, "%u sessions are open, as many as this hub can", hub->nattaches);
-	}
-	a->hub = hub;
-	a->client = client->serial;
-	a->asked = msg->hdr;
-	a->st.opened = opened;
-	a->io.fd = -1;
-	a->flags = req->flags;
-	a->rows = req->rows;
-	a->cols = req->cols;
-	a->end.exit_code = -1;
-	loop_timer_init(&a->timer, timer_due, a);
-	snprintf(a->device, sizeof(a->device), "%s", s->device);
-	snprintf(a->handle, sizeof(a->handle), "%s", handle);
-	snprintf(a->session, sizeof(a->session), "%s", (req->flags & ATTACH_WATCH) != 0 ? req->session : id);
-	if ((req->flags & ATTACH_WATCH) == 0)
-		r = take_command(a, command);
-	if (r == 0)
-		r = ask(a, s);
-	if (r == 0)
-		r = loop_io_add(hub->loop, &a->io, *fd, EPOLLONESHOT, on_socket, a);
-	if (r < 0) {
-		mux_drop(&a->st.chan);
-		free(a->in);
-		free(a->bytes);
-		free(a);
-		return client_say(client, &msg->hdr, r, r == -ENOTSUP ? "this device speaks no edgeward.1: sessions need it" :
-		    r == -EBADMSG ? "malformed command" : "the device has too much to answer already");
-	}
-	*fd = -1;
-	if ((req->flags & ADMIN_ATTACH_OWN) != 0)
-		name_shell(hub, handle);
-	a->next = hub->attaches;
-	hub->attaches = a;
-	hub->nattaches++;
-	return 0;
-}
-
-/* Why there is no session in this run, where only the hub can tell: the device knows nothing of a run that it refused. False: ask the device. */
-static bool
-no_run(const struct run_info *info, bool own, char *buf, size_t size)
-{
-	char text[2 * sizeof(info->error)];
-
-	if (info->state != RUN_REFUSED && !(own && run_state_is_final(info->state)))
-		return false;
-	if (info->error[0] != '\0')
-		snprintf(text, sizeof(text), "%s%s%s: %s", run_state_name(info->state), info->code[0] != '\0' ? " " : "", info->code, info->error);
-	else
-		snprintf(text, sizeof(text), "the run of the shell has ended (%s)", run_state_name(info->state));
-	text_clean(buf, size, text);
-	return true;
-}
-
-int
-client_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct client *client = ctx;
-	struct hub *hub = client->hub;
-	_cleanup_close_ int fd = ipc_take_fd(msg, 0), command = ipc_take_fd(msg, 1);
-	const struct hub_attach *other;
-	char why[sizeof(((struct admin_text *)0)->text)];
-	struct run_info info;
-	struct admin_attach req;
-	struct session *s;
-	bool own;
-	int r;
-
-	memcpy(&req, msg->data, sizeof(req));
-	if (msg->hdr.id == 0 || !admin_attach_ok(&req) || ((req.flags & ATTACH_WATCH) == 0) != (command >= 0))
-		return -EPROTO;
-	r = store_run_find(hub->store, req.handle, &info);
-	if (r < 0)
-		return client_say(client, &msg->hdr, r, r == -ENOTUNIQ ? "more than one run fits %s" : "no run %s", req.handle);
-	own = (req.flags & ADMIN_ATTACH_OWN) != 0;
-	if (no_run(&info, own, why, sizeof(why)))
-		return client_say(client, &msg->hdr, -ECHILD, "%s", why);
-	s = session_find(hub, info.device);
-	if (s == NULL)
-		return client_say(client, &msg->hdr, -ENOTCONN, "the device of this run is not connected");
-	if (own && info.state == RUN_PENDING)
-		return client_say(client, &msg->hdr, -EAGAIN, "the device does not say whether it starts the run of the shell");
-	other = to_watch(hub, info.handle, req.session);
-	if ((req.flags & ATTACH_WATCH) != 0 && other == NULL)
-		return client_say(client, &msg->hdr, -ENOENT, "nobody has a session open in %s", info.handle);
-	if ((req.flags & ATTACH_WATCH) != 0)
-		memcpy(req.session, other->session, sizeof(req.session));
-	return begin(client, s, msg, &req, info.handle, &fd, command);
-}
-
-static struct hub_attach *
-of_client(struct hub *hub, uint64_t serial)
-{
-	struct hub_attach *a = hub->attaches;
-
-	while (a != NULL && a->client != serial)
-		a = a->next;
-	return a;
-}
-
-int
-client_attach_size(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct client *client = ctx;
-	struct hub_attach *a = of_client(client->hub, client->serial);
-	struct admin_attach_size size;
-
-	memcpy(&size, msg->data, sizeof(size));
-	if (a == NULL || size.rows == 0 || size.cols == 0)
-		return 0;
-	a->rows = size.rows;
-	a->cols = size.cols;
-	if (a->ready)
-		send_frame(a, "attach_resize", true);
-	return 0;
-}
-
-static void
-leave(struct hub_attach *a)
-{
-	if ((a->flags & ATTACH_WATCH) == 0)
-		send_frame(a, "attach_close", false);
-	if (a->s != NULL)
-		mux_reset(&a->st.chan, STREAM_RESET_GONE, "the operator has left");
-	drop(a, "left");
-}
-
-int
-client_attach_close(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
-{
-	struct client *client = ctx;
-	struct hub_attach *a = of_client(client->hub, client->serial);
-
-	if (a != NULL)
-		leave(a);
-	return 0;
 }
 
 void
-attach_client_gone(struct hub *hub, uint64_t serial)
+attach_session(struct session *s)
 {
-	struct hub_attach *a;
+	struct store_attach owed[OWED_MAX];
+	unsigned n = 0;
 
-	while ((a = of_client(hub, serial)) != NULL)
-		leave(a);
+	if (!s->edgeward || store_attaches(s->hub->store, s->device, owed, OWED_MAX, &n) < 0)
+		return;
+	for (unsigned i = 0; i < n && !s->gone; i++)
+		if (!is_open(s->hub, owed[i].session))
+			take_up(s, &owed[i]);
 }

@@ -89,7 +89,7 @@ static const struct ipc_rule rules[] = {
 	ANSWER(ADMIN_ANS_USB), ANSWER(ADMIN_ANS_USB_LIST),
 	EVENT(ADMIN_EV_USB, sizeof(struct admin_usb_item), sizeof(struct admin_usb_item)),
 	EVENT(ADMIN_EV_USB_END, sizeof(struct admin_usb_item), sizeof(struct admin_usb_item)),
-	ANSWER(ADMIN_ANS_RUN), ANSWER(ADMIN_ANS_FOLLOW), ANSWER(ADMIN_ANS_SIGNAL), ANSWER(ADMIN_ANS_REVOKE),
+	ANSWER(ADMIN_ANS_RUN), ANSWER(ADMIN_ANS_SHELL), ANSWER(ADMIN_ANS_FOLLOW), ANSWER(ADMIN_ANS_SIGNAL), ANSWER(ADMIN_ANS_REVOKE),
 	{ ADMIN_ANS_RESULT, IPC_ST_OPEN, 0, 1, 0, ADMIN_MAX, take_answer },
 	EVENT(ADMIN_EV_DEVICE, sizeof(struct admin_device), ADMIN_MAX),
 	EVENT(ADMIN_EV_RUN, sizeof(struct admin_run), sizeof(struct admin_run)),

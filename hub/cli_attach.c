@@ -28,7 +28,7 @@
 static struct {
 	struct cli *cli;
 	struct term term;
-	bool began, ended, away;
+	bool ended, away;
 	struct admin_attach_end end;
 } self;
 
@@ -72,7 +72,6 @@ stay(int sock, const struct admin_attached *is)
 	char text[sizeof(self.end.reason)];
 	int r;
 
-	self.began = true;
 	self.term.loop = self.cli->loop;
 	self.term.name = "edgehub";
 	self.term.resized = on_resize;
@@ -216,22 +215,12 @@ start_run(struct cli *cli, const char *device, const char *work_dir, int64_t tim
 	if (token_random_id(handle) < 0 ||
 	    admin_start_encode(spec, sizeof(spec), &len, handle, device, work_dir, &limits, NULL, 0, argv, NULL) < 0)
 		return cli_fail(CLI_FAILED, "the work directory is too long");
-	r = cli_call(cli, ADMIN_REQ_RUN, spec, len, NULL, 0);
+	r = cli_call(cli, ADMIN_REQ_SHELL, spec, len, NULL, 0);
 	if (r < 0)
 		return cli_say_unreachable(cli, r);
 	if (cli->status < 0)
 		return cli_fail(CLI_FAILED, "%s", cli_answer(cli, &text, sizeof(text)) && admin_text_ok(&text) ? text.text : strerror(-cli->status));
 	return 0;
-}
-
-/* One that nobody came to sit in. */
-static void
-end_run(struct cli *cli, const char *handle)
-{
-	struct admin_signal sig = { .signal = "kill" };
-
-	snprintf(sig.handle, sizeof(sig.handle), "%s", handle);
-	(void)cli_call(cli, ADMIN_REQ_SIGNAL, &sig, sizeof(sig), NULL, 0);	/* it is as good as said: the reason was told */
 }
 
 int
@@ -260,8 +249,5 @@ cli_shell(struct cli *cli, int argc, char *argv[])
 	if (r != 0)
 		return r;
 	snprintf(req.handle, sizeof(req.handle), "%s", handle);
-	r = attach(cli, &req, argv + optind, true);
-	if (!self.began && cli->up)
-		end_run(cli, handle);
-	return r;
+	return attach(cli, &req, argv + optind, true);	/* the hub ends the run with our connection, whatever comes of this */
 }

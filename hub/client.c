@@ -17,6 +17,7 @@
 #include "hub/result.h"
 #include "hub/harness.h"
 #include "hub/secret.h"
+#include "hub/shell.h"
 #include "hub/usb.h"
 #include "hub/adminpipe.h"
 #include "hub/file.h"
@@ -45,6 +46,7 @@ static const struct ipc_rule rules[] = {
 	{ ADMIN_REQ_DEVICES, IPC_ST_OPEN, 0, 0, 0, 0, client_devices },
 	{ ADMIN_REQ_RUNS, IPC_ST_OPEN, 0, 0, sizeof(struct admin_runs_req), sizeof(struct admin_runs_req), client_runs },
 	{ ADMIN_REQ_RUN, IPC_ST_OPEN, 0, 2, 0, ADMIN_LOG_MAX, client_run },
+	{ ADMIN_REQ_SHELL, IPC_ST_OPEN, 0, 0, 0, ADMIN_LOG_MAX, client_run },
 	{ ADMIN_REQ_FOLLOW, IPC_ST_OPEN, 0, 0, sizeof(struct admin_follow), sizeof(struct admin_follow), client_follow },
 	{ ADMIN_REQ_SIGNAL, IPC_ST_OPEN, 0, 0, sizeof(struct admin_signal), sizeof(struct admin_signal), client_signal },
 	{ ADMIN_REQ_RESULT, IPC_ST_OPEN, 0, 0, sizeof(struct admin_text), sizeof(struct admin_text), client_result },
@@ -95,6 +97,7 @@ client_free(struct client *client)
 	forward_client_gone(hub, client->serial);
 	pipe_client_gone(hub, client->serial);
 	attach_client_gone(hub, client->serial);
+	shell_client_gone(hub, client->serial);
 	run_unwatch(&client->watch);
 	upsend_client_gone(hub, client->serial);
 	loop_timer_del(hub->loop, &client->pump);

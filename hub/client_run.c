@@ -13,6 +13,7 @@
 #include "hub/client.h"
 #include "hub/egress.h"
 #include "hub/secret.h"
+#include "hub/shell.h"
 #include "hub/ship.h"
 #include "proto/hub/limits.h"
 #include "proto/ipc/job.h"
@@ -228,7 +229,7 @@ static int
 begin(struct client *client, const struct ipc_hdr *req, struct session *s, const struct run_info *info, const char *spec, size_t len)
 {
 	struct run *run;
-	int r = run_new(client->hub, info, spec, len, &run);
+	int r = req->type == ADMIN_REQ_SHELL ? shell_new(client, info, spec, len, &run) : run_new(client->hub, info, spec, len, &run);
 
 	if (r < 0) {
 		ship_drop(client->hub, info->handle);
@@ -348,7 +349,10 @@ start_run(struct client *client, const struct ipc_hdr *req, const struct admin_s
 	snprintf(info.handle, sizeof(info.handle), "%s", start->handle);
 	snprintf(info.device, sizeof(info.device), "%s", d.id);
 	text_clean(info.work_dir, sizeof(info.work_dir), start->work_dir);
-	describe(*start, info.command, sizeof(info.command));
+	if (req->type == ADMIN_REQ_SHELL)	/* what its process does is nobody's interest */
+		snprintf(info.command, sizeof(info.command), "shell");
+	else
+		describe(*start, info.command, sizeof(info.command));
 	if (start->job_len > 0)
 		(void)job_decode(&job, start->job, start->job_len);	/* build_spec() has seen that it is one */
 	if (job.workspace == JOB_WORKSPACE_BUNDLE)

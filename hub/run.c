@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "hub/shell.h"
 #include "hub/ship.h"
 
 #define SCRUB_MS	1000
@@ -108,6 +109,7 @@ load(struct hub *hub, const char *handle, struct run **ret_run)
 	}
 	link_run(run);
 	runlog_init(run);
+	shell_load(run);
 	if (!run_state_is_final(info.state) && info.timeout_ms > 0 && info.started > 0)
 		loop_timer_set_ms(hub->loop, &run->timeout,
 		    info.timeout_ms - (monotime_wall_ns() - info.started) / 1000000);
@@ -265,6 +267,7 @@ finish(struct run *run)
 	run_flush(run);
 	loop_timer_del(run->hub->loop, &run->timeout);
 	drop_spec(run);
+	(void)store_shell_over(run->hub->store, run->info.handle);	/* what stays there is asked for once more, in vain */
 	run_verify(run);
 	run_save(run);
 	log_info("run %s: %s, %llu bytes of log, %s", run->info.handle, run_state_name(run->info.state),
@@ -319,7 +322,7 @@ run_status(struct run *run, const struct frame_status *status)
 			info->has_digest = true;
 			memcpy(info->digest, status->digest, sizeof(info->digest));
 		}
-		if (run->shell_over && info->state != RUN_LOST) {
+		if (run->shell && run->shell_code >= 0 && info->state != RUN_LOST) {
 			info->state = RUN_EXITED;
 			info->exit_code = run->shell_code;
 			info->term_signal = 0;

@@ -37,8 +37,9 @@ struct run {
 	struct loop_timer timeout;
 	unsigned kills;			/* signals sent because of the timeout */
 	struct run_watch *watches;
-	bool shell_over;		/* it was there for a shell, which ended with shell_code: so did it, whatever ended its process */
-	int32_t shell_code;
+	bool shell;			/* it is there for a shell: shell.c */
+	int32_t shell_code;		/* with which that ended: so did it, whatever ended its process; -1 = none is known */
+	uint64_t shell_owner;		/* client.serial, 0 = gone */
 	char away[64];			/* why the device's last session ended, "" = not known */
 };
 

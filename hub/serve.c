@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/notify.h"
 #include "common/parse.h"
+#include "hub/attach.h"
 #include "hub/bundle.h"
 #include "hub/client.h"
 #include "hub/listen.h"
@@ -80,6 +81,7 @@ on_signal(int signo, void *ctx)
 	}
 	for (const struct session *s = self.sessions; s != NULL; s = s->next)
 		devices += s->welcomed && !s->gone;
+	attach_hub_stops(&self);
 	for (struct conn *c = self.conns; c != NULL; c = next) {
 		next = c->next;
 		if (c->session != NULL && c->session->welcomed && !c->session->gone)

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "hub/attach.h"
 #include "hub/run.h"
+#include "hub/shell.h"
 #include "proto/hub/rfc3339.h"
 
 #define ACTIVE_MAX	4096u	/* handles looked at: far above any max_concurrent */
@@ -82,6 +84,8 @@ session_heartbeat(struct session *s, const struct frame *f)
 	if (frame_heartbeat(f->payload, &hb) < 0)
 		return;		/* a sign of life all the same */
 	find_missing(s, hb.active);
+	shell_session(s);
+	attach_session(s);
 	for (struct run *run = s->hub->runs; run != NULL; run = run->next)
 		if (run->epoch == s->epoch)
 			run_want_ack(run);

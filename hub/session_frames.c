@@ -13,6 +13,7 @@
 #include "hub/run.h"
 #include "hub/harness.h"
 #include "hub/secret.h"
+#include "hub/shell.h"
 #include "hub/streams.h"
 #include "hub/usb.h"
 #include "hub/upsend.h"
@@ -63,6 +64,7 @@ take_started(struct session *s, const struct frame *f)
 	if (s->edgeward && started.log_channel != 0 && run->channel == 0)
 		run_bind(run, s, started.log_channel);
 	run_started(run, &started);
+	shell_started(run);
 }
 
 static void

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "hub/attach.h"
 #include "hub/run.h"
+#include "hub/shell.h"
 #include "hub/ship.h"
 #include "hub/upsend.h"
 #include "hub/verdict.h"
@@ -208,6 +210,10 @@ resend_starts(struct session *s)
 		if (run->epoch == s->epoch || strcmp(run->info.device, s->device) != 0 ||
 		    run_state_is_final(run->info.state))
 			continue;
+		if (run->info.state == RUN_PENDING && shell_is_owed(run)) {
+			run_lost(run, "the shell it was for ended before it began");
+			continue;
+		}
 		if (run->info.state == RUN_PENDING && !s->edgeward) {
 			run_lost(run, "the link was lost while it was being started");
 			continue;
@@ -302,5 +308,7 @@ session_hello(struct session *s, const struct frame *f)
 	if (!s->gone)
 		conn_deadline(s->conn, HUB_SILENCE_MS);
 	resend_starts(s);
+	shell_session(s);
+	attach_session(s);
 	upsend_session(s);
 }

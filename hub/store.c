@@ -28,7 +28,10 @@ static const char schema[] =
     "CREATE INDEX IF NOT EXISTS runs_ended ON runs (ended) WHERE state >= 3;"
     "CREATE INDEX IF NOT EXISTS runs_created ON runs (created);"
     "CREATE TABLE IF NOT EXISTS gaps (handle TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL,"
-    " reason INTEGER NOT NULL, PRIMARY KEY (handle, lo)) WITHOUT ROWID;";
+    " reason INTEGER NOT NULL, PRIMARY KEY (handle, lo)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS shells (handle TEXT PRIMARY KEY, code INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS attaches (session TEXT PRIMARY KEY, handle TEXT NOT NULL, device TEXT NOT NULL,"
+    " flags INTEGER NOT NULL) WITHOUT ROWID;";
 
 static const char *const sql[ST_COUNT] = {
 	[ST_TOKEN_ADD] = "INSERT INTO tokens (id, hash, name, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -64,6 +67,13 @@ static const char *const sql[ST_COUNT] = {
 	    " ON CONFLICT (handle, lo) DO UPDATE SET hi = excluded.hi",
 	[ST_GAPS] = "SELECT lo, hi, reason FROM gaps WHERE handle = ?1 ORDER BY lo",
 	[ST_GAP_DELETE] = "DELETE FROM gaps WHERE handle = ?1",
+	[ST_SHELL_PUT] = "INSERT INTO shells (handle, code) VALUES (?1, ?2) ON CONFLICT (handle) DO UPDATE SET code = excluded.code",
+	[ST_SHELL_GET] = "SELECT code FROM shells WHERE handle = ?1",
+	[ST_SHELL_DELETE] = "DELETE FROM shells WHERE handle = ?1",
+	[ST_ATTACH_ADD] = "INSERT INTO attaches (session, handle, device, flags) VALUES (?1, ?2, ?3, ?4)",
+	[ST_ATTACH_DELETE] = "DELETE FROM attaches WHERE session = ?1",
+	[ST_ATTACH_OF_RUN_DELETE] = "DELETE FROM attaches WHERE handle = ?1",
+	[ST_ATTACHES] = "SELECT session, handle, flags FROM attaches WHERE device = ?1",
 };
 
 static void

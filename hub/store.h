@@ -109,4 +109,26 @@ int store_gap_put(struct store *store, const char *handle, const struct logfile_
 /* In order; malloc'd. */
 int store_gaps(struct store *store, const char *handle, struct logfile_gap **ret_gaps, size_t *ret_n);
 
+/* ---- what is to end with somebody here (store_shell.c) ---- */
+
+/* The run of a shell; its code, -1 = none is known. */
+int store_shell_add(struct store *store, const char *handle);
+int store_shell_code(struct store *store, const char *handle, int32_t code);
+int store_shell_get(struct store *store, const char *handle, int32_t *ret_code);	/* -ENOENT */
+
+/* An attach session that a device may hold. */
+struct store_attach {
+	char session[TOKEN_ID_SIZE];
+	char handle[HANDLE_SIZE];
+	uint32_t flags;
+};
+
+int store_attach_add(struct store *store, const char *session, const char *handle, const char *device, uint32_t flags);
+int store_attach_delete(struct store *store, const char *session);
+/* Those of a device, at most max. */
+int store_attaches(struct store *store, const char *device, struct store_attach *ret_list, unsigned max, unsigned *ret_n);
+
+/* The run has ended: nothing of it is to be ended any more. */
+int store_shell_over(struct store *store, const char *handle);
+
 #endif

@@ -20,6 +20,7 @@ import pytest
 
 from lib import proc
 from lib.agent import exe
+from lib.net import Proxy
 from lib.proc import wait_for
 from test_state import fill, mounts, tmpfs      # noqa: F401
 
@@ -451,6 +452,128 @@ def test_a_refused_shell_says_why(ehub_agent, ehub, policy, conf, text):
     assert r.returncode == 255 and text in r.stderr.decode() and b"unknown_handle" not in r.stderr, r
     assert time.monotonic() - began < 10
     wait_for(lambda: not [r for r in ehub.json("runs", "--open") if r["command"] != "sleep 600"], 10, "nothing of it is left")
+
+
+@pytest.fixture
+def wire(ehub):
+    p = Proxy(ehub.port)
+    yield p
+    p.close()
+
+
+@pytest.fixture
+def far(ehub_agent, wire):
+    """A device whose link can be cut."""
+    return ehub_agent(policy=POLICY, conf={"link": {"heartbeat": "500ms", "retry-min": "50ms", "retry-max": "500ms"},
+                                           "hub": {"url": f"wss://localhost:{wire.port}/api/executors/connect"}})
+
+
+def down(wire, silent):
+    """The link is gone, and the hub is told or is not."""
+    wire.refuse = True
+    if silent:
+        wire.hold = {"up", "down"}
+    else:
+        wire.cut()
+
+
+def up(wire):
+    wire.cut()
+    wire.hold, wire.refuse = set(), False
+
+
+def leave(t, how):
+    if how == "typed":
+        t.send("\r~.")
+        assert t.wait() == 255
+    else:
+        os.kill(t.pid, how)
+        t.wait()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("how", ["typed", signal.SIGKILL, signal.SIGTERM])
+def test_left_while_the_link_is_down_ends_when_it_is_back(far, ehub, wire, terminal, how, silent):
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t, mark = terminal("attach", h, "--", "sh"), proc.mark()
+    t.send(f"sleep 5{mark} & echo he''re\r")
+    t.expect("here")
+    down(wire, silent)
+    if not silent:
+        t.expect("the link to the device is lost")
+    leave(t, how)
+    assert proc.marked(mark), "the device has not heard of it"
+    up(wire)
+    wait_for(lambda: not proc.marked(mark) and not session_processes(far), 20, lambda: f"it ends: {events(far)}; {ehub.tail()}")
+    assert "closed by the operator" in events(far, "attach-end")[-1]["text"]
+    # Once: what is settled is not asked for again.
+    wait_for(lambda: attach(ehub, h, "true").returncode == 0, 20, "others may attach")
+    n = len(events(far))
+    time.sleep(2)
+    assert len(events(far)) == n and not events(far, "attach-refused"), events(far)
+
+
+@pytest.mark.parametrize("hub", [None, "term", "kill"])
+def test_a_shell_left_while_the_link_is_down_takes_its_run_with_it(far, ehub, wire, terminal, hub):
+    t, mark = terminal("shell", D), proc.mark()
+    t.send(f"sleep 5{mark} & echo he''re\r")
+    t.expect("here")
+    down(wire, False)
+    t.expect("the link to the device is lost")
+    if hub is None:
+        leave(t, "typed")
+    elif hub == "term":
+        ehub.proc.terminate()
+        assert ehub.proc.wait(20) == 0
+        assert t.wait() == 255 and b"the hub is stopping; the session ends with it" in t.seen
+        ehub.proc.stdout.close()
+        ehub.start()
+    else:
+        ehub.restart()
+        assert t.wait() == 255 and b"the hub is gone; the session ends with it" in t.seen
+    assert proc.marked(mark), "the device has not heard of it"
+    up(wire)
+    run, = ehub.json("runs")
+    ehub.wait_run(run["handle"], lambda r: r["state"] not in ("pending", "running"), 30)
+    wait_for(lambda: not proc.marked(mark) and not session_processes(far), 20, "nothing of it is left")
+    assert [w["state"] for w in far.ctl("workloads").json["workloads"]] in ([], ["ended"])
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_restart_of_the_hub_ends_the_session(far, ehub, terminal, kill):
+    """And a run that is not a shell's goes on."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t, s, mark = terminal("attach", h, "--", "sh"), terminal("shell", D), proc.mark()
+    for x in (t, s):
+        x.send(f"sleep 5{mark} & echo he''re\r")
+        x.expect("here")
+    assert len(proc.marked(mark)) == 2
+    if not kill:
+        ehub.proc.terminate()
+        assert ehub.proc.wait(20) == 0
+        ehub.proc.stdout.close()
+        ehub.start()
+    else:
+        ehub.restart()
+    assert t.wait() == 255 and s.wait() == 255
+    ehub.connected()
+    wait_for(lambda: not proc.marked(mark) and not session_processes(far), 20, lambda: f"they end: {events(far)}; {ehub.tail()}")
+    wait_for(lambda: [r["handle"] for r in ehub.json("runs", "--open")] == [h], 20, "the shell's run has ended")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_shell_that_is_killed_while_it_begins_leaves_no_run(far, ehub, wire, sig):
+    """The start is on its way: whoever asked for it is gone before the device answers."""
+    wire.hold = {"down"}
+    p = ehub.popen("shell", D, "-T", "--", "sh", "-c", "sleep 600")
+    wait_for(lambda: [r for r in ehub.json("runs") if r["command"] == "shell"], 10, "the hub has it")
+    p.send_signal(sig)
+    p.wait(10)
+    wire.hold = set()
+    wait_for(lambda: not ehub.json("runs", "--open"), 20, "it is over")
+    wait_for(lambda: all(w["state"] == "ended" for w in far.ctl("workloads").json["workloads"]), 20, "also there")
 
 
 @pytest.mark.root

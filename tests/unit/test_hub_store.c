@@ -308,6 +308,46 @@ test_second_hub(void **state)
 	assert_non_null(strstr(err, "in use"));
 }
 
+/* What is to end outlives the hub, and ends with its run. */
+static void
+test_shells(void **state)
+{
+	struct store_attach list[2];
+	unsigned n;
+	int32_t code;
+
+	(void)state;
+	assert_int_equal(store_shell_get(store, "run-a", &code), -ENOENT);
+	assert_int_equal(store_shell_add(store, "run-a"), 0);
+	assert_int_equal(store_attach_add(store, "one", "run-a", "dev-a", 3), 0);
+	assert_int_equal(store_attach_add(store, "two", "run-b", "dev-a", 1), 0);
+	assert_int_equal(store_attach_add(store, "three", "run-a", "dev-b", 1), 0);
+	assert_int_equal(store_attach_add(store, "one", "run-a", "dev-a", 3), -EEXIST);
+	close_store();
+	open_store();
+	assert_int_equal(store_shell_get(store, "run-a", &code), 0);
+	assert_int_equal(code, -1);
+	assert_int_equal(store_shell_code(store, "run-a", 7), 0);
+	assert_int_equal(store_shell_get(store, "run-a", &code), 0);
+	assert_int_equal(code, 7);
+	assert_int_equal(store_attaches(store, "dev-a", list, 1, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(store_attaches(store, "dev-a", list, 2, &n), 0);
+	assert_int_equal(n, 2);
+	assert_string_equal(list[0].session, "one");
+	assert_string_equal(list[0].handle, "run-a");
+	assert_int_equal(list[0].flags, 3);
+	assert_int_equal(store_shell_over(store, "run-a"), 0);
+	assert_int_equal(store_shell_get(store, "run-a", &code), -ENOENT);
+	assert_int_equal(store_attaches(store, "dev-b", list, 2, &n), 0);
+	assert_int_equal(n, 0);
+	assert_int_equal(store_attaches(store, "dev-a", list, 2, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(store_attach_delete(store, "two"), 0);
+	assert_int_equal(store_attaches(store, "dev-a", list, 2, &n), 0);
+	assert_int_equal(n, 0);
+}
+
 int
 main(void)
 {
@@ -317,6 +357,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_runs_survive, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_pages_and_age, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_revoke_token, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_shells, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_barrier, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_second_hub, set_up, tear_down),
 	};
