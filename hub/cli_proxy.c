@@ -19,6 +19,7 @@
 
 #define USAGE	"proxy DEVICE --to SERVICE [--listen 127.0.0.1:PORT] [--host NAME] [--tls-insecure] [--any-address]"
 #define BACKLOG	64
+#define RETRY_MS	500	/* the next look for the hub */
 
 static struct {
 	struct cli *cli;
@@ -137,6 +138,41 @@ on_signal(int signo, void *ctx)
 	self.stopped = true;
 }
 
+/* For the next one, as long as it takes: a hub that restarts is back in a moment. -errno: it is of no use. */
+static int
+wait_for_hub(struct cli *cli)
+{
+	int r = cli->connect_err;
+
+	fprintf(stderr, "edgehub: the hub is gone (%s); waiting for it\n", strerror(-r));
+	proxyconns_hub_gone(self.conns);
+	while (!self.stopped && (r = cli_open(cli)) < 0 && r != -EPROTO) {
+		monotime_t next = monotime_add_ms(monotime_now(), RETRY_MS);
+
+		for (int64_t left = RETRY_MS; left > 0 && !self.stopped; left = monotime_diff_ms(next, monotime_now()))
+			if (loop_turn(cli->loop, (int)left) < 0)
+				return -EIO;
+	}
+	if (r == 0)
+		fprintf(stderr, "edgehub: the hub is back\n");
+	return self.stopped ? 0 : r;
+}
+
+/* Until Ctrl-C. */
+static int
+stay(struct cli *cli)
+{
+	int r = 0;
+
+	while (!self.stopped && r == 0) {
+		while (!self.stopped && cli->up && r == 0)
+			r = loop_turn(cli->loop, -1);
+		if (!self.stopped && r == 0)
+			r = wait_for_hub(cli);
+	}
+	return r == 0 ? CLI_OK : cli_say_unreachable(cli, r);
+}
+
 static int
 serve(struct cli *cli, const char *device, union address *a, const char *host)
 {
@@ -170,9 +206,7 @@ serve(struct cli *cli, const char *device, union address *a, const char *host)
 		printf("http://%s/\n", at);
 	}
 	fflush(stdout);
-	while (!self.stopped && cli->up && loop_turn(cli->loop, -1) == 0)
-		;
-	r = cli->up ? CLI_OK : cli_say_unreachable(cli, -ECONNRESET);
+	r = stay(cli);
 	listener = self.listener.fd;
 	loop_io_del(cli->loop, &self.listener);
 	close(listener);

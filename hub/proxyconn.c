@@ -16,6 +16,7 @@
 #define BACK_MAX	65536u
 #define ASK_MAX		16384u
 #define LINGER_MS	1000
+#define NO_HUB		"the hub is gone; it is waited for"
 #define HEAD_MS		30000	/* for the first head to be there */
 
 struct proxyconn {
@@ -105,6 +106,8 @@ open_stream(struct proxyconn *c)
 	struct cli *cli = c->all->cli;
 	int ends[2], r;
 
+	if (!cli->up)
+		return -ENOTCONN;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
 		return -errno;
 	snprintf(req.device, sizeof(req.device), "%s", c->all->device);
@@ -140,7 +143,7 @@ to_device(struct proxyconn *c)
 		}
 	}
 	if (c->out_off < c->out_len && c->device_fd < 0 && !c->refusing && open_stream(c) < 0)
-		refuse(c, 503, "edgehub is busy");
+		refuse(c, 503, c->all->cli->up ? "edgehub is busy" : NO_HUB);
 	if (c->opened && c->out_off < c->out_len) {
 		ssize_t n = send(c->device_fd, c->out + c->out_off, c->out_len - c->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -268,7 +271,13 @@ on_io(struct loop_io *io, uint32_t events)
 
 	/* A hang-up on a side that is not awaited would make the loop hot. */
 	if ((events & (EPOLLHUP | EPOLLERR)) != 0 && io->events == 0) {
-		drop_soon(c);
+		/* Before it is opened the hub's word on it, or the hub's own end, is still to come. */
+		if (io == &c->device && !c->opened) {
+			loop_io_del(c->all->cli->loop, io);
+			c->device_ready = true;
+		} else {
+			drop_soon(c);
+		}
 		return;
 	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && io == &c->browser)
@@ -345,6 +354,18 @@ proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
 		refuse(c, msg->hdr.status == -ENOSPC || strncmp(clean, "busy:", 5) == 0 ? 503 : 502, clean);
 	if (!c->lingering)
 		go_on(c);
+}
+
+void
+proxyconns_hub_gone(struct proxyconns *all)
+{
+	for (struct proxyconn *c = all->list; c != NULL; c = c->next) {
+		c->id = 0;	/* the next hub counts anew */
+		if (c->device_fd < 0 || c->opened || c->refusing)
+			continue;
+		refuse(c, 503, NO_HUB);
+		go_on(c);
+	}
 }
 
 int

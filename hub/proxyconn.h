@@ -15,5 +15,7 @@ void proxyconns_free(struct proxyconns *conns);
 void proxyconns_add(struct proxyconns *conns, int fd);
 /* The hub's word on a stream: an answer or an end. */
 void proxyconns_told(struct proxyconns *conns, const struct ipc_msg *msg);
+/* The hub is gone: who waits for its answer is told; the others see their streams end. Until cli->up again those who come are told the same. */
+void proxyconns_hub_gone(struct proxyconns *conns);
 
 #endif

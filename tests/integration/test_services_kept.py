@@ -1,7 +1,8 @@
 """A connection to a service that serves more than one request (connectd/svcanswer.c, svcconn.c, svcstream.c).
 
 Where it could go wrong: an answer that belongs to another request (bytes behind an answer), a request sent twice that may not be, one that is lost with
-its connection, a policy that has changed meanwhile, a connection that stays.
+its connection, a policy that has changed meanwhile, a connection that stays; and at the operator's end a proxy that ends with its hub
+(hub/cli_proxy.c, hub/proxyconn.c).
 """
 import os
 import signal
@@ -237,3 +238,41 @@ def test_the_policy_of_now_counts(made):
         pass
     assert answer[0] == 403 and b"not in the list" in answer[1]
     c.close()
+
+
+def test_the_proxy_outlives_the_hub():
+    """Who comes meanwhile is told, and nobody hangs: not even one whose request the old hub had and did not answer."""
+    service = Service()
+    d = Site([service])
+    try:
+        p = d.proxy(service.port)
+        assert get(p.port, "/hello")[0] == 200
+        for again in range(2):
+            d.hub.proc.send_signal(signal.SIGSTOP)
+            with socket.create_connection(("127.0.0.1", p.port), 20) as early:
+                early.settimeout(20)
+                early.sendall(f"GET /hello HTTP/1.1\r\nHost: 127.0.0.1:{p.port}\r\n\r\n".encode())
+                time.sleep(0.5)
+                d.hub.kill9()
+                assert early.recv(4096).startswith(b"HTTP/1.1 503 ")
+            status, _, body = get(p.port, "/hello")
+            assert status == 503 and b"the hub is gone" in body
+            assert p.poll() is None
+            time.sleep(1.2)
+            d.hub.start()
+            d.connected()
+            wait_for(lambda: get(p.port, "/hello")[0] == 200, 20, "the same port serves again")
+        p.send_signal(signal.SIGINT)
+        err = p.communicate(timeout=15)[1].decode()
+        assert p.returncode == 0 and err.count("the hub is gone") == 2 and err.count("the hub is back") == 2, err
+        # Ctrl-C while it waits.
+        p = d.proxy(service.port)
+        d.hub.kill9()
+        wait_for(lambda: get(p.port, "/hello")[0] == 503, 20, "it waits")
+        p.send_signal(signal.SIGINT)
+        assert p.wait(15) == 0
+    finally:
+        if d.hub.proc.poll() is not None:
+            d.hub.start()
+        d.close()
+        service.close()
