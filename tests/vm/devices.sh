@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a hub lends, all the way, on a real kernel. Ethernet segments at the end. USB devices: an emulated disk and a serial adapter of this machine, exported by Debian's usbipd,
 # forwarded by edgehub, attached by privhelper, used by a run that sees nothing else. In place of the far machine stands this one.
-# Point 2 of what a hub may lend: see policy.conf(5), section devices. P13: how fast that is, beside `usbip attach` of the same device.
+# Point 2 of what a hub may lend: see policy.conf(5), section devices. Last, how fast that is, beside `usbip attach` of the same device.
 . /payload/lib.sh
 VHCI=/sys/devices/platform/vhci_hcd.0
 systemd-sysusers && systemd-tmpfiles --create edgeward.conf
@@ -141,11 +141,11 @@ for who in workerd connectd privhelper; do
 done
 edgehub signal "$h" KILL >/dev/null
 
-# P13: reading the disk through the whole chain, beside a direct attach to the same usbipd.
+# Reading the disk through the whole chain, beside a direct attach to the same usbipd.
 rate() { awk '/bytes/ { for (i = 1; i <= NF; i++) if ($i == "s,") printf "%.1f", $1 / $(i - 1) / 1e6 }'; }
 h=$(edgehub run vm --workdir usb --detach -- sh -c 'for i in $(seq 3000); do for d in /dev/edgeward/sd?; do [ -b "$d" ] && break 2; done; sleep 0.1; done
 	sleep 1; for i in 1 2 3; do dd if=$d of=/dev/null bs=256k iflag=direct 2>&1; done; echo done; sleep 1000')
-ok "P13: its device is there" lend test-bench "$h"
+ok "reading: its device is there" lend test-bench "$h"
 until_ok 120 bash -c "edgehub logs $h | grep -q '^done'"
 chain=$(edgehub logs "$h" | grep bytes | while read -r l; do echo "$l" | rate; echo; done | sort -n | tail -1)
 systemctl stop test-bench
@@ -160,11 +160,11 @@ udevadm settle
 d=/dev/$(lsblk -dno NAME,VENDOR | awk '/QEMU/ { print $1; exit }')
 direct=$(for i in 1 2 3; do dd if="$d" of=/dev/null bs=256k iflag=direct 2>&1 | rate; echo; done | sort -n | tail -1)
 usbip detach -p 0 2>/dev/null
-echo "P13: read through the chain $chain MB/s, usbip attach $direct MB/s, ratio $(awk "BEGIN { printf \"%.2f\", $chain / $direct }")"
+echo "reading: through the chain $chain MB/s, usbip attach $direct MB/s, ratio $(awk "BEGIN { printf \"%.2f\", $chain / $direct }")"
 # What of it is the cipher, once at each end, on this processor, which may be an emulated one.
 cipher=$(openssl speed -elapsed -seconds 2 -bytes 16384 -evp aes-256-gcm 2>/dev/null | awk 'END { printf "%.1f", $2 / 1000 }')
-echo "P13: the cipher alone $cipher MB/s; the direct read with it at both ends $(awk "BEGIN { printf \"%.1f\", 1 / (1 / $direct + 2 / $cipher) }") MB/s"
-ok "P13: both were measured" test -n "$chain" -a -n "$direct"
+echo "reading: the cipher alone $cipher MB/s; the direct read with it at both ends $(awk "BEGIN { printf \"%.1f\", 1 / (1 / $direct + 2 / $cipher) }") MB/s"
+ok "reading: both were measured" test -n "$chain" -a -n "$direct"
 systemctl start edgeward-privhelper
 ok "all is well again" until_ok 40 status_is 0
 
