@@ -181,12 +181,25 @@ attach_client_gone(struct hub *hub, uint64_t serial)
 		attach_leave(a, "left");
 }
 
+static void
+stops(struct hub_attach *a)
+{
+	bool own = (a->flags & ADMIN_ATTACH_OWN) != 0;
+	char text[sizeof(a->end.reason)];
+
+	snprintf(text, sizeof(text), "the hub is stopping; the session ends with it");
+	if ((a->flags & ATTACH_WATCH) == 0)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "; when it is back: edgehub %s %s", own ? "shell" : "attach",
+		    own ? a->device : a->handle);
+	attach_leave(a, text);
+}
+
 void
 attach_hub_stops(struct hub *hub)
 {
 	for (struct hub_attach *a = hub->attaches, *next; a != NULL; a = next) {
 		next = a->next;
 		if (!a->left)
-			attach_leave(a, "the hub is stopping; the session ends with it");
+			stops(a);
 	}
 }

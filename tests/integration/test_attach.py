@@ -514,6 +514,25 @@ def test_left_while_the_link_is_down_ends_when_it_is_back(far, ehub, wire, termi
     assert len(events(far)) == n and not events(far, "attach-refused"), events(far)
 
 
+def test_a_hub_that_stops_says_so(dev, ehub, terminal):
+    """Not that somebody has left; and how to go on, which one who only looks on need not know."""
+    h = start(ehub)
+    attach(ehub, h, "true")
+    t = terminal("attach", h, "--", "sh")
+    t.send("echo he''re\r")
+    t.expect("here")
+    w = terminal("attach", h, "--watch")
+    w.expect("here")
+    ehub.proc.terminate()
+    assert ehub.proc.wait(20) == 0
+    assert t.wait() == 255 and w.wait() == 0
+    said = b"edgehub: the hub is stopping; the session ends with it"
+    assert said + b"; when it is back: edgehub attach " + h.encode() in t.seen and b"left" not in t.seen
+    assert said in w.seen and b"when it is back" not in w.seen
+    ehub.proc.stdout.close()
+    ehub.start()
+
+
 @pytest.mark.parametrize("hub", [None, "term", "kill"])
 def test_a_shell_left_while_the_link_is_down_takes_its_run_with_it(far, ehub, wire, terminal, hub):
     t, mark = terminal("shell", D), proc.mark()
@@ -526,7 +545,7 @@ def test_a_shell_left_while_the_link_is_down_takes_its_run_with_it(far, ehub, wi
     elif hub == "term":
         ehub.proc.terminate()
         assert ehub.proc.wait(20) == 0
-        assert t.wait() == 255 and b"the hub is stopping; the session ends with it" in t.seen
+        assert t.wait() == 255 and b"the hub is stopping; the session ends with it; when it is back: edgehub shell " in t.seen
         ehub.proc.stdout.close()
         ehub.start()
     else:
