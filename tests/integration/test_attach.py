@@ -391,7 +391,8 @@ def test_secrets_do_not_leave(dev, ehub, terminal, tmp_path):
     h = start(ehub, "sh", "-c", "sleep 600", options=("--secret-file", f"key=@{f}"))
     attach(ehub, h, "true")
     inside = "cat /run/*/*/key || find / -name key -path '*lease*' -exec cat {} + 2>/dev/null; echo; "
-    r = attach(ehub, h, "sh", "-c", inside + f"for c in {' '.join(value)}; do printf %s $c; sleep 0.02; done; echo {value}x; echo $1", "sh", value)
+    slow = f"import os, time\nfor c in b'{value}':\n os.write(1, bytes([c]))\n time.sleep(0.005)"
+    r = attach(ehub, h, "sh", "-c", inside + f'/usr/bin/python3 -c "$2"; echo {value}x; echo $1', "sh", value, slow)
     assert value.encode() not in r.stdout and r.stdout.count(b"[redacted]") >= 3, r
     t = terminal("attach", h, "--", "sh")
     t.send(f"echo {value} {value[:9]}''{value[9:]}; echo e''nd\r")

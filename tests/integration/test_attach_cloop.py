@@ -245,7 +245,9 @@ def test_frames_about_sessions_that_are_not_there_are_dropped(dev, hub):
 def test_leased_values_do_not_leave(dev, hub):
     run = hub.start("sleep 600", secret_files=[secret_file(TOKEN)])
     cat = "cat /run/secrets/*/token"
-    a = Attach(hub, run, "sh", "-c", f"{cat}; echo; for c in {' '.join(TOKEN)}; do printf %s $c; sleep 0.01; done; echo .").opened()
+    # One process writes it: to start a sleep for each piece takes longer, on a busy machine, than a beginning is held back.
+    slow = f"import os, time\nfor c in b'{TOKEN}':\n os.write(1, bytes([c]))\n time.sleep(0.005)"
+    a = Attach(hub, run, "sh", "-c", f'{cat}; echo; /usr/bin/python3 -c "$1"; echo .', "sh", slow).opened()
     assert a.end() == 0 and TOKEN.encode() not in a.data and a.data == b"[redacted]\n[redacted].\n"
 
 
