@@ -499,8 +499,8 @@ def attach_record(handle="h", session=b"", flags=0, rows=24, cols=80, who=b"impl
     return struct.pack("=128s72s64sIHHQ", session, handle.encode(), who, flags, rows, cols, at)
 
 
-def file_record(handle="h", work_dir=b"", path=b"f", size=0, put=0, mode=0, sha=bytes(32)):
-    return struct.pack("=72s1024s1024s32sQII", handle.encode(), work_dir, path, sha, size, put, mode)
+def file_record(handle="h", work_dir=b"", path=b"f", size=0, put=0, mode=0, sha=bytes(32), who=b"implant"):
+    return struct.pack("=72s1024s1024s32sQII64s", handle.encode(), work_dir, path, sha, size, put, mode, who)
 
 
 def harness_record(name=b"claude"):
@@ -560,6 +560,7 @@ MALFORMED = [
     (FILE_REQ, file_record(path=b"../f")), (FILE_REQ, file_record(path=b"/etc/passwd")), (FILE_REQ, file_record(path=b"")),
     (FILE_REQ, file_record(path=b"a//b")), (FILE_REQ, file_record(path=b"x" * 1024)), (FILE_REQ, file_record(put=2)),
     (FILE_REQ, file_record(mode=0o4755, put=1)), (FILE_REQ, file_record(handle="../x")), (FILE_REQ, file_record()[:-1]),
+    (FILE_REQ, file_record(who=b"x" * 64)), (FILE_REQ, file_record(who=b"a\0b")),
     (HARNESS_REQ, harness_record(b"../claude")), (HARNESS_REQ, harness_record(b"a b")), (HARNESS_REQ, harness_record(b"")),
     (HARNESS_REQ, harness_record(b"x" * 72)), (HARNESS_REQ, harness_record(b"a\0b")),
     (DEVICE_REQ, device_record(ident=b"../x")), (DEVICE_REQ, device_record(busid=b"1 1")), (DEVICE_REQ, device_record(handle=b"a/b")),
