@@ -15,7 +15,7 @@ import pytest
 from lib import proc
 from lib.agent import exe
 from lib.proc import wait_for
-from test_attach import attach, dev, ehub, events, make, session_processes, start      # noqa: F401
+from test_attach import attach, dev, events, make, session_processes, start      # noqa: F401
 
 SHELL = "PS1='outer$ ' exec sh"
 pytestmark = [pytest.mark.timeout(180), pytest.mark.skipif(shutil.which("tmux") is None, reason="skipped: no tmux")]
