@@ -500,6 +500,7 @@ def test_left_while_the_link_is_down_ends_when_it_is_back(far, ehub, wire, termi
     t, mark = terminal("attach", h, "--", "sh"), proc.mark()
     t.send(f"sleep 5{mark} & echo he''re\r")
     t.expect("here")
+    wait_for(lambda: proc.marked(mark), 10, "it runs")
     down(wire, silent)
     if not silent:
         t.expect("the link to the device is lost")
@@ -539,6 +540,7 @@ def test_a_shell_left_while_the_link_is_down_takes_its_run_with_it(far, ehub, wi
     t, mark = terminal("shell", D), proc.mark()
     t.send(f"sleep 5{mark} & echo he''re\r")
     t.expect("here")
+    wait_for(lambda: proc.marked(mark), 10, "it runs")      # on a busy machine the shell goes on before its child has become sleep
     down(wire, False)
     t.expect("the link to the device is lost")
     if hub is None:

@@ -828,7 +828,7 @@ def test_no_start_under_the_name_of_a_carrier(device):
     """It came to the launcher between the carrier's end and the word that this is forgotten, which was then about a workload that lives."""
     dev = device(policy="[work]\nfiles = write\n")
     r = dev.start(["sleep", "60"], work_dir="w")
-    dev.send(0x2a0, workdrv.struct.pack("=72s1024s1024s32sQII", r.handle.encode(), b"", b"f", bytes(32), 1000, 1, 0o644), 77)
+    dev.send(0x2a0, workdrv.struct.pack("=72s1024s1024s32sQII64s", r.handle.encode(), b"", b"f", bytes(32), 1000, 1, 0o644, b""), 77)
     fds = []
     while not fds:
         data, fds, _, _ = socket.recv_fds(dev.chan, 1 << 18, 1)
