@@ -396,6 +396,21 @@ def test_what_the_command_line_names_is_hidden():
 
 
 @root
+def test_a_device_node_keeps_its_mode():
+    """crun gives the machine's /dev/null to the user of a container (1.8.1 does), which is a runner: its workloads must not shut it for all others."""
+    ns = Namespace(mounts=True)
+    try:
+        ns.sh(f"mount -t tmpfs none /mnt; mknod -m 666 /mnt/null c 1 3; chown {POOL_FIRST + 1} /mnt/null; mount --bind /mnt/null /dev/null")
+        with Device(enter=[x for x in ns.enter if x != "-n"]) as d:
+            assert sh(d, "true", "first") == "" and os.stat(f"{d.dir}/work/first").st_uid == POOL_FIRST + 1
+            said = sh(d, "stat -c %u /dev/null; id -u; chmod 600 /dev/null 2>&1; echo x >/dev/null && echo written", "first").split("\n")
+        assert said[0] == said[1] and "Read-only file system" in said[2] and said[3] == "written", said
+        assert ns.sh("stat -c %a /dev/null") == "666\n"
+    finally:
+        ns.close()
+
+
+@root
 def test_the_work_directory_and_nothing_beside_it(dev):
     """A link beneath the root leads to a directory's own place; its neighbours are not there."""
     assert sh(dev, "echo 1 > f; pwd", "deep/er") == f"{dev.dir}/work/deep/er\n"

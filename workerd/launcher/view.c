@@ -181,7 +181,7 @@ lay_out(const struct view_entry *e, bool own_net)
 static int
 open_up(const struct view_entry *e)
 {
-	struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY };
+	struct mount_attr writable = { .attr_clr = MOUNT_ATTR_RDONLY }, kept = { .attr_set = MOUNT_ATTR_RDONLY };
 	const struct row *row = &rows[e->row];
 	char at[PATH_MAX];
 
@@ -191,7 +191,8 @@ open_up(const struct view_entry *e)
 		return mount(at, at, NULL, MS_BIND | MS_REC, NULL) < 0 || mount_setattr(AT_FDCWD, at, 0, &writable,
 		    sizeof(writable)) < 0 ? -errno : 0;
 	case NODE:
-		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
+		/* The machine's own, of which a runner may be the owner: it can be written to, and not be given another mode. */
+		return mount(row->path, at, NULL, MS_BIND, NULL) < 0 || mount_setattr(AT_FDCWD, at, 0, &kept, sizeof(kept)) < 0 ? -errno : 0;
 	case SYSTEM:
 	case NAMES:
 	case DIR:
