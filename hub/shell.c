@@ -12,7 +12,7 @@ int
 shell_new(struct client *client, const struct run_info *info, const char *spec, size_t len, struct run **ret_run)
 {
 	struct store *store = client->hub->store;
-	int r = store_shell_add(store, info->handle);	/* first: a hub that ends between the two leaves no run that nobody ends */
+	int r = store_shell_put(store, info->handle, -1);	/* first: a hub that ends between the two leaves no run that nobody ends */
 
 	if (r == 0)
 		r = run_new(client->hub, info, spec, len, ret_run);
@@ -61,7 +61,7 @@ shell_over(struct hub *hub, const char *handle, int32_t code)
 		return;
 	if (run->shell && code >= 0 && !run_state_is_final(run->info.state)) {
 		run->shell_code = code;
-		(void)store_shell_code(hub->store, handle, code);	/* it is for the list of runs */
+		(void)store_shell_put(hub->store, handle, code);	/* it is for the list of runs */
 	}
 	end(run);
 	run_put(run);

@@ -112,8 +112,7 @@ int store_gaps(struct store *store, const char *handle, struct logfile_gap **ret
 /* ---- what is to end with somebody here (store_shell.c) ---- */
 
 /* The run of a shell; its code, -1 = none is known. */
-int store_shell_add(struct store *store, const char *handle);
-int store_shell_code(struct store *store, const char *handle, int32_t code);
+int store_shell_put(struct store *store, const char *handle, int32_t code);
 int store_shell_get(struct store *store, const char *handle, int32_t *ret_code);	/* -ENOENT */
 
 /* An attach session that a device may hold. */

@@ -5,16 +5,7 @@
 #include "hub/store_int.h"
 
 int
-store_shell_add(struct store *store, const char *handle)
-{
-	sqlite3_stmt *st = store_stmt_for(store, ST_SHELL_PUT, handle);
-
-	sqlite3_bind_int(st, 2, -1);
-	return store_write(store, st, NULL);
-}
-
-int
-store_shell_code(struct store *store, const char *handle, int32_t code)
+store_shell_put(struct store *store, const char *handle, int32_t code)
 {
 	sqlite3_stmt *st = store_stmt_for(store, ST_SHELL_PUT, handle);
 

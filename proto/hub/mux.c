@@ -235,9 +235,10 @@ static bool
 move_window(struct mux_chan *c)
 {
 	uint64_t limit = c->rx_next - (c->kept_len - c->kept_off) + c->window;
+	uint64_t step = c->window / 2 < MUX_WINDOW_NEWS ? c->window / 2 : MUX_WINDOW_NEWS;
 	struct stream_frame f = { .type = STREAM_WINDOW_TO, .channel = c->id, .offset = limit };
 
-	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + (c->window / 2 < MUX_WINDOW_NEWS ? c->window / 2 : MUX_WINDOW_NEWS))
+	if (c->rx_end || c->rx_hole != 0 || limit < c->rx_limit + step)
 		return true;
 	c->rx_limit = limit;
 	return say(c, &f);

@@ -16,7 +16,7 @@ import pytest
 
 from lib import proc, workdrv
 from lib.agent import BUILD
-from lib.netns import Namespace
+from lib.netns import Mounts
 from lib.workdrv import OK, POOL_COUNT, POOL_FIRST, POOL_GID, SANDBOX, Device
 
 root = pytest.mark.root
@@ -348,16 +348,15 @@ def test_shown_directories(tmp_path_factory):
 @root
 def test_what_is_the_agents_is_hidden_wherever_it_lies():
     """/etc/edgeward and the two others may be links to below what a workload sees, by way of other links."""
-    ns = Namespace(mounts=True)
+    ns = Mounts()
     try:
         ns.sh("mount -t tmpfs -o mode=755 none /mnt; mkdir -p /mnt/u /mnt/w /opt; mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w none /etc; "
               "mount -t tmpfs -o mode=755 none /opt; mount -t tmpfs -o mode=755 none /var/lib; rm -rf /etc/edgeward; mkdir -p /opt/site/agent/sub /opt/site/data /opt/more; "
               "ln -s /opt/way /etc/edgeward; ln -s site/agent /opt/way; ln -s ../../opt/site/data /var/lib/edgeward; "
               "for f in site/agent/policy.conf site/agent/sub/key site/data/credential more/f site/g; do echo secret > /opt/$f; done")
-        enter = [x for x in ns.enter if x != "-n"]
         look = ("cat /etc/edgeward/policy.conf /opt/site/agent/policy.conf /opt/site/agent/sub/key /opt/way/sub/key /opt/site/data/credential /var/lib/edgeward/* "
                 "2>/dev/null; ls -A /opt/site/agent /opt/site/data; cat /opt/more/f /opt/site/g; touch /opt/site/agent/x 2>/dev/null; echo $?")
-        with Device(enter=enter) as d:
+        with Device(enter=ns.enter) as d:
             want = "/opt/site/agent:\n\n/opt/site/data:\nsecret\nsecret\n1\n"
             assert sh(d, look, "n") == want
             # Moved while the launcher runs.
@@ -365,11 +364,11 @@ def test_what_is_the_agents_is_hidden_wherever_it_lies():
             assert sh(d, "cat /opt/more/agent/* /opt/more/agent/*/* /etc/edgeward/* 2>/dev/null; ls -A /opt/more", "n") == "agent\nf\n"
             ns.sh("rm /etc/edgeward; mkdir /etc/edgeward; echo secret > /etc/edgeward/f")
             assert sh(d, "cat /etc/edgeward/f 2>&1 | grep -c secret; cat /opt/more/agent/policy.conf", "n") == "0\nsecret\n"
-        with Device(enter=enter, conf="show = /opt/site/data/shown /mnt\n") as d:
+        with Device(enter=ns.enter, conf="show = /opt/site/data/shown /mnt\n") as d:
             ns.sh("mkdir /opt/site/data/shown; echo yes > /opt/site/data/shown/f")
             assert sh(d, "cat /opt/site/data/shown/f; ls -A /opt/site/data", "n") == "yes\nshown\n", "what edgeward.conf shows is seen, and nothing beside it"
         ns.sh("ln -s / /mnt/all; ln -s /opt/site/data /opt/data")
-        with Device(enter=enter, conf="show = /mnt/all /opt/data\n") as d:
+        with Device(enter=ns.enter, conf="show = /mnt/all /opt/data\n") as d:
             assert sh(d, "cd /mnt/all; cat etc/edgeward/f opt/site/data/credential 2>/dev/null; cat opt/site/g", "n") == "secret\n", "a link may lead to all there is"
     finally:
         ns.close()
@@ -398,10 +397,10 @@ def test_what_the_command_line_names_is_hidden():
 @root
 def test_a_device_node_keeps_its_mode():
     """crun gives the machine's /dev/null to the user of a container (1.8.1 does), which is a runner: its workloads must not shut it for all others."""
-    ns = Namespace(mounts=True)
+    ns = Mounts()
     try:
         ns.sh(f"mount -t tmpfs none /mnt; mknod -m 666 /mnt/null c 1 3; chown {POOL_FIRST + 1} /mnt/null; mount --bind /mnt/null /dev/null")
-        with Device(enter=[x for x in ns.enter if x != "-n"]) as d:
+        with Device(enter=ns.enter) as d:
             assert sh(d, "true", "first") == "" and os.stat(f"{d.dir}/work/first").st_uid == POOL_FIRST + 1
             said = sh(d, "stat -c %u /dev/null; id -u; chmod 600 /dev/null 2>&1; echo x >/dev/null && echo written", "first").split("\n")
         assert said[0] == said[1] and "Read-only file system" in said[2] and said[3] == "written", said

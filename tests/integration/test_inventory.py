@@ -11,7 +11,7 @@ import pytest
 
 from lib import proc
 from lib.agent import exe
-from lib.netns import Namespace
+from lib.netns import Mounts
 from lib.proc import wait_for
 from lib.session import new_id
 
@@ -180,17 +180,22 @@ def test_usage_counts_what_went_to_the_disk(agent, hub):
     assert run.terminal["status"]["usage"]["io_write"] >= 8 << 20, run.terminal
 
 
+def without_nft():
+    """Where nft is not installed, and /dev/net/tun is everybody's; it comes when /usr/sbin is unmounted."""
+    if found("nft", "pasta") != ["nft", "pasta"]:
+        pytest.skip("skipped: no nft (package nftables) or no pasta (package passt)")
+    ns = Mounts()
+    ns.sh("mount -t tmpfs -o mode=755 none /mnt; mkdir /mnt/u /mnt/w /mnt/net; mknod -m 666 /mnt/net/tun c 10 200; mount --bind /mnt/net /dev/net; "
+          "mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/u,workdir=/mnt/w none /usr/sbin; rm /usr/sbin/nft")
+    return ns
+
+
 @pytest.mark.root
 def test_a_packet_filter_that_is_installed(agent, hub):
     """Found by the next look, a hub's or our own: a new workerd, the launcher tries again, and the hub is told; what runs goes on."""
-    if not found("nft", "pasta") == ["nft", "pasta"]:
-        pytest.skip("skipped: no nft (package nftables) or no pasta (package passt)")
     hub.b.edgeward = True
-    ns = Namespace(mounts=True)
+    ns = without_nft()
     try:
-        ns.enter = [x for x in ns.enter if x != "-n"]
-        ns.sh("mount -t tmpfs none /mnt; mkdir /mnt/u /mnt/w /mnt/net; mknod -m 666 /mnt/net/tun c 10 200; mount --bind /mnt/net /dev/net; mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/u,workdir=/mnt/w none /usr/sbin; "
-              "rm /usr/sbin/nft")
         a = agent(ns=ns)
         s = a.connected()
         run = hub.start("echo up; while [ ! -e go ]; do sleep 0.05; done; echo end", work_dir="w")
@@ -215,9 +220,8 @@ def test_kvm_and_the_name_of_the_system_that_change_are_told(agent, hub):
     if not os.path.realpath("/etc/os-release").startswith("/usr/lib/"):
         pytest.skip("skipped: here /etc/os-release is no link to below /usr/lib")
     kvm = os.path.exists("/dev/kvm") and os.path.exists("/sys/class/misc/kvm")
-    ns = Namespace(mounts=True)
+    ns = Mounts()
     try:
-        ns.enter = [x for x in ns.enter if x != "-n"]
         ns.sh("mount -t tmpfs none /mnt; echo 'PRETTY_NAME=\"One 1\"' > /mnt/os; mount --bind /mnt/os $(readlink -f /etc/os-release)")
         if kvm:
             ns.sh("mknod -m 600 /mnt/kvm c 10 232; mount --bind /mnt/kvm /dev/kvm")
@@ -240,14 +244,10 @@ def test_kvm_and_the_name_of_the_system_that_change_are_told(agent, hub):
 @pytest.mark.root
 def test_what_changes_while_workerd_starts_is_tried(agent, hub):
     """Between the launcher's look and workerd's own: nft comes back in a moment that neither of them would see later."""
-    if not found("nft", "pasta") == ["nft", "pasta"]:
-        pytest.skip("skipped: no nft (package nftables) or no pasta (package passt)")
     hub.b.edgeward = True
-    ns = Namespace(mounts=True)
+    ns = without_nft()
     try:
-        ns.enter = [x for x in ns.enter if x != "-n"]
-        ns.sh("mount -t tmpfs -o mode=755 none /mnt; mkdir /mnt/u /mnt/w /mnt/net; mknod -m 666 /mnt/net/tun c 10 200; mount --bind /mnt/net /dev/net; "
-              "mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/u,workdir=/mnt/w none /usr/sbin; rm /usr/sbin/nft; touch /mnt/wait")
+        ns.sh("touch /mnt/wait")
         real = exe("workerd")
         ns.sh(f"cp {real} /mnt/workerd; mkdir -m 777 /mnt/t; printf '#!/bin/sh\\n: > /mnt/t/begun; while [ -e /mnt/wait ]; do sleep 0.05; done; "
               f"exec /mnt/workerd \"$@\"\\n' > /mnt/first; chmod 755 /mnt/first; mount --bind /mnt/first {real}")

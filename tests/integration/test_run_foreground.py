@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from lib.netns import Namespace
+from lib.netns import Mounts
 
 BUILD = os.environ.get("EDGEWARD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
 RUN_FOREGROUND = os.path.join(BUILD, "packaging/run-foreground")
@@ -353,9 +353,8 @@ def test_long_directory(tmp_path):
 def test_nobody_of_the_work_opens_fuse(agent, hub):
     """A file of a FUSE mount makes close() of another process wait past SIGKILL. In a view there is no such node; a taken-over workerd starts
     work without one, as the level uid does, and has the machine's /dev."""
-    ns = Namespace(mounts=True)
+    ns = Mounts()
     try:
-        ns.enter = [x for x in ns.enter if x != "-n"]
         ns.sh("mount -t tmpfs none /mnt; mknod -m 666 /mnt/fuse c 10 229; test -e /dev/fuse && mount --bind /mnt/fuse /dev/fuse || mount --bind /mnt /dev/shm")
         node = "/dev/fuse" if os.path.exists("/dev/fuse") else "/dev/shm/fuse"
         script = f"ls -d {node} 2>/dev/null; for n in {node} /dev/null; do (exec 3<>$n) 2>/dev/null && echo $n opened; done; true"

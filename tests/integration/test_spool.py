@@ -12,7 +12,7 @@ import struct
 import pytest
 
 from lib.agent import is_root
-from lib.netns import Namespace
+from lib.netns import Mounts
 from lib.proc import wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -370,8 +370,7 @@ def test_b32_drop_lets_the_oldest_go_with_the_reason(agent, hub):
 def mounts():
     if not is_root():
         pytest.skip("skipped: needs root")
-    ns = Namespace(mounts=True)
-    ns.enter = [x for x in ns.enter if x != "-n"]
+    ns = Mounts()
     yield ns
     ns.close()
 

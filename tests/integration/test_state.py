@@ -18,7 +18,7 @@ import pytest
 from lib import proc
 from lib.agent import exe, is_root
 from lib.checks import CommonChecks
-from lib.netns import Namespace
+from lib.netns import Mounts
 from lib.proc import wait_for
 from lib.status import link, link_cause
 
@@ -30,8 +30,7 @@ def mounts():
     """A mount namespace of its own, to put small file systems under the agent."""
     if not is_root():
         pytest.skip("skipped: needs root")
-    ns = Namespace(mounts=True)
-    ns.enter = [x for x in ns.enter if x != "-n"]       # the network stays ours
+    ns = Mounts()
     yield ns
     ns.close()
 

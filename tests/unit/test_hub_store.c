@@ -318,7 +318,7 @@ test_shells(void **state)
 
 	(void)state;
 	assert_int_equal(store_shell_get(store, "run-a", &code), -ENOENT);
-	assert_int_equal(store_shell_add(store, "run-a"), 0);
+	assert_int_equal(store_shell_put(store, "run-a", -1), 0);
 	assert_int_equal(store_attach_add(store, "one", "run-a", "dev-a", 3), 0);
 	assert_int_equal(store_attach_add(store, "two", "run-b", "dev-a", 1), 0);
 	assert_int_equal(store_attach_add(store, "three", "run-a", "dev-b", 1), 0);
@@ -327,7 +327,7 @@ test_shells(void **state)
 	open_store();
 	assert_int_equal(store_shell_get(store, "run-a", &code), 0);
 	assert_int_equal(code, -1);
-	assert_int_equal(store_shell_code(store, "run-a", 7), 0);
+	assert_int_equal(store_shell_put(store, "run-a", 7), 0);
 	assert_int_equal(store_shell_get(store, "run-a", &code), 0);
 	assert_int_equal(code, 7);
 	assert_int_equal(store_attaches(store, "dev-a", list, 1, &n), 0);

@@ -19,11 +19,11 @@ CLONE_NEWNET = 0x40000000
 
 
 class Namespace:
-    def __init__(self, mounts=False):
-        args = ["unshare", "-n"] + (["-m", "--propagation", "private"] if mounts else []) + ["sleep", "1000000"]
-        self.holder = subprocess.Popen(args)
+    def __init__(self, net=True, mounts=False):
+        args = ["-n"] * net + ["-m"] * mounts
+        self.holder = subprocess.Popen(["unshare", *args, *["--propagation", "private"] * mounts, "sleep", "1000000"])
         wait_for(lambda: (proc.stat(self.holder.pid) or ("",))[0] == "sleep", 5, "namespace holder")
-        self.enter = ["nsenter", "-t", str(self.holder.pid), "-n"] + (["-m"] if mounts else [])
+        self.enter = ["nsenter", "-t", str(self.holder.pid), *args]
         self.root = f"/proc/{self.holder.pid}/root"
 
     def run(self, *argv, check=True, input=None):
@@ -62,6 +62,13 @@ class Namespace:
     def close(self):
         self.holder.kill()
         self.holder.wait()
+
+
+class Mounts(Namespace):
+    """A mount namespace alone, to put file systems and nodes under the agent; the network stays ours."""
+
+    def __init__(self):
+        super().__init__(net=False, mounts=True)
 
 
 class Net:
