@@ -72,6 +72,7 @@ harness_show(const struct workerd *w, char *show, size_t size)
 		return;
 	}
 	snprintf(show + len, size - len, "%s%s/" HARNESS_DIR, len > 0 ? " " : "", w->ids.real);
+	launch_show_order(show);
 }
 
 static bool

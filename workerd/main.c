@@ -75,8 +75,10 @@ read_conf(struct conf *conf, char err[CONF_ERR_SIZE])
 		snprintf(err, CONF_ERR_SIZE, "%s: [work] root must be an absolute path", self.conf_file);
 	else if (!launch_show_ok(conf->work_show))
 		snprintf(err, CONF_ERR_SIZE, "%s: [work] show must be absolute paths without \"..\", one space between two", self.conf_file);
-	else
+	else {
+		launch_show_order(conf->work_show);
 		return 0;
+	}
 	return -EINVAL;
 }
 

@@ -1,5 +1,6 @@
 #include "proto/ipc/launch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/ipc/ipc.h"
@@ -54,6 +55,32 @@ launch_show_ok(const char *show)
 		show += len + (show[len] == ' ');
 	}
 	return true;
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void
+launch_show_order(char *show)
+{
+	char text[LAUNCH_SHOW_SIZE], *rest = text, *word, *words[LAUNCH_SHOW_SIZE / 2];
+	size_t n = 0, len;
+
+	if (show[0] == '\0' || strlen(show) >= sizeof(text))
+		return;
+	memcpy(text, show, strlen(show) + 1);
+	while ((word = strsep(&rest, " ")) != NULL)
+		words[n++] = word;
+	qsort(words, n, sizeof(words[0]), by_name);
+	for (size_t i = 0; i < n; i++) {
+		len = strlen(words[i]);
+		memcpy(show, words[i], len);
+		show[len] = i + 1 < n ? ' ' : '\0';
+		show += len + 1;
+	}
 }
 
 void

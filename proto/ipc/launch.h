@@ -233,6 +233,7 @@ static_assert(sizeof(struct init_signal) == 8, "wire size");
 
 /* The checks the launcher and the fuzzer share. ready is what the launcher itself announced. */
 bool launch_show_ok(const char *show);	/* clean absolute paths, one space between two; "" is none */
+void launch_show_order(char *show);	/* what passed the above: a directory before those below it, which it would cover if it were mounted later */
 /* "user namespaces, seccomp": the parts by name; 0 gives "". Cut at size. */
 void launch_parts_text(uint32_t parts, char *buf, size_t size);
 const char *launch_filter_issue_text(enum filter_issue issue);

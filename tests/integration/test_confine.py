@@ -17,7 +17,7 @@ import pytest
 from lib import proc, workdrv
 from lib.agent import BUILD
 from lib.netns import Mounts
-from lib.workdrv import OK, POOL_COUNT, POOL_FIRST, POOL_GID, SANDBOX, Device
+from lib.workdrv import OK, POOL_COUNT, POOL_FIRST, POOL_GID, SANDBOX, WORK_UID, Device
 
 root = pytest.mark.root
 IMPLANT = f"{BUILD}/tests/implant/implant_payload"
@@ -392,6 +392,67 @@ def test_what_the_command_line_names_is_hidden():
     finally:
         shutil.rmtree(shown)
         os.unlink(shown + ".link")
+
+
+@root
+@pytest.mark.parametrize("way", ["shut/agent", "link"])
+def test_what_a_closed_directory_keeps_is_hidden_also_when_it_is_opened(way):
+    """The runner cannot look up what lies there, and root may open it while a workload runs. Links may lead there, one by way of the other."""
+    shown = f"/tmp/ewshown.{os.getpid()}"
+    os.makedirs(f"{shown}/shut/agent")
+    os.mkdir(f"{shown}/open")
+    os.symlink("../shut/agent", f"{shown}/open/on")
+    os.symlink(f"{shown}/open/on", f"{shown}/link")
+    for place in (shown, f"{shown}/open", f"{shown}/shut/agent"):
+        os.chmod(place, 0o755)
+    os.chown(f"{shown}/shut", 0, WORK_UID)
+    os.chmod(f"{shown}/shut", 0o750)    # workerd may pass, a runner may not
+    d = Device(tmp=f"{shown}/open", conf=f"show = {shown}\n")
+    try:
+        for name in ("conf", "policy"):
+            os.rename(f"{d.dir}/{name}", f"{shown}/shut/agent/{name}")
+        d.named = f"{shown}/{way}"
+        with d:
+            r = d.start(["/bin/sh", "-c", f"echo up; while [ ! -e go ]; do sleep 0.05; done; cd {shown}; cat shut/agent/* {way}/*; ls -A shut; ls; echo end"],
+                        work_dir="w")
+            d.wait("up", lambda: b"up" in r.data)
+            os.chmod(f"{shown}/shut", 0o755)
+            with open(f"{d.dir}/work/w/go", "w", encoding="ascii"):
+                pass
+            d.finish(r)
+            out = r.data.decode()
+            assert "root =" not in out and "\nagent\n" not in out and out.endswith("link\nopen\nshut\nend\n"), out
+    finally:
+        shutil.rmtree(shown)
+
+
+def test_what_the_command_line_names_by_a_relative_path_is_hidden():
+    shown = f"/tmp/ewshown.{os.getpid()}"
+    os.mkdir(shown)
+    os.chmod(shown, 0o755)
+    d = Device(tmp=shown, conf=f"show = {shown}\n", plain=os.geteuid() != 0, enter=["env", "-C", shown])
+    try:
+        d.named = os.path.basename(d.dir)
+        with d:
+            assert sh(d, f"cd {d.dir}; cat conf policy 2>/dev/null; echo end", "w") == "end\n"
+    finally:
+        shutil.rmtree(shown)
+
+
+def test_a_directory_that_is_shown_covers_none_named_before_it():
+    """In whatever order edgeward.conf names them."""
+    shown = f"/tmp/ewshown.{os.getpid()}"
+    os.mkdir(shown)
+    os.chmod(shown, 0o755)
+    d = Device(tmp=shown, plain=os.geteuid() != 0)
+    try:
+        os.mkdir(f"{d.dir}/run/seen")
+        os.chmod(f"{d.dir}/run/seen", 0o755)
+        d.write("conf", f"[work]\nroot = {d.dir}/work\nshow = {d.dir}/run/seen {shown}\n")
+        with d:
+            assert sh(d, f"ls {d.dir}/run", "w") == "seen\n"
+    finally:
+        shutil.rmtree(shown)
 
 
 @root

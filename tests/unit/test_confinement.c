@@ -91,12 +91,15 @@ shown_directories(void **state)
 {
 	static const char *const good[] = { "", "/a", "/a/b.c /..d", "/usr/share /opt/x" };
 	static const char *const bad[] = { "a", "/", "/a/", "//a", "/a//b", "/a/..", "/../a", "/a/./b", "/.", " /a", "/a ", "/a  /b", "/a\t/b/.." };
+	char list[LAUNCH_SHOW_SIZE] = "/b /a/b/c /a/b-c /a/b /a";
 	uint32_t got;
 
 	for (size_t i = 0; i < COUNT(good); i++)
 		assert_true(launch_show_ok(good[i]));
 	for (size_t i = 0; i < COUNT(bad); i++)
 		assert_false(launch_show_ok(bad[i]));
+	launch_show_order(list);
+	assert_string_equal(list, "/a /a/b /a/b-c /a/b/c /b");
 	reset(LAUNCH_PARTS_ALL, 8, LAUNCH_TREE_CGROUP);
 	snprintf(conf.work_show, sizeof(conf.work_show), "/usr /tmp");
 	assert_int_equal(decide(false, &got), WORK_OK);

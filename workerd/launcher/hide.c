@@ -2,19 +2,25 @@
  * Who calls: view.c, as the runner, while it builds the view. A name of ours may be a link, and so may a directory above it; the view
  * shows /opt, /usr, /etc and what edgeward.conf says, so it is the place that counts. It is looked up at each start: root may move it.
  *
- * On error the start ends. What the runner cannot look up it cannot reach in the view, which gives it no right more.
+ * On error the start ends. What the runner cannot look up it cannot reach in the view, which gives it no right more; as root may open a closed
+ * directory later, that directory is hidden then. A mount covers what a name stands for: the kernel takes it off when root gives the name to
+ * another file, so what takes a hidden place's own name is seen by workloads that run, and hidden from later ones.
  */
 #include "workerd/launcher/hide.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
+
+#define LINKS_MAX	40	/* the kernel's own bound */
 
 static const char *const ours[HIDE_MAX - HIDE_OWN] = { "/etc/edgeward", "/var/lib/edgeward", "/run/edgeward" };
 
@@ -47,6 +53,65 @@ hide_resolve(int proc, const char *path, char real[PATH_MAX])
 	return 0;
 }
 
+const char *
+hide_absolute(const char *path)
+{
+	_cleanup_free_ char *dir = path[0] != '/' ? getcwd(NULL, 0) : NULL;
+	char *whole;
+
+	return dir != NULL && asprintf(&whole, "%s/%s", dir, path) > 0 ? whole : path;
+}
+
+/*
+ * Makes of a path that is closed to the runner the directory that closes it, link by link, as the kernel does not say where it stopped. 0 or -errno.
+ */
+static int
+find_closed(char path[PATH_MAX])
+{
+	char target[PATH_MAX];
+
+	for (int links = 0; links < LINKS_MAX; links++) {
+		bool closed;
+		char *end = path, c;
+		ssize_t n;
+
+		do {
+			end += 1 + strcspn(end + 1, "/");
+			c = *end;
+			*end = '\0';
+			closed = access(path, X_OK) < 0 && errno == EACCES;
+			if (!closed)
+				*end = c;
+		} while (!closed && c != '\0');
+		n = closed ? readlink(path, target, sizeof(target) - 1) : 0;
+		if (n <= 0)
+			return n == 0 || errno == EINVAL ? 0 : -errno;
+		/* Its target is closed, or the way there: what stood behind it does not matter. */
+		target[n] = '\0';
+		end = target[0] == '/' ? path : strrchr(path, '/') + 1;
+		if (end + n >= path + PATH_MAX)
+			return -ENAMETOOLONG;
+		memcpy(end, target, (size_t)n + 1);
+	}
+	return -ELOOP;
+}
+
+/* The place of one of ours, or what closes it to the runner. */
+static int
+find_own(int proc, const char *path, char real[PATH_MAX])
+{
+	char closed[PATH_MAX];
+	int r = hide_resolve(proc, path, real);
+
+	if (r < 0 || real[0] != '\0' || access(path, F_OK) == 0 || errno != EACCES)
+		return r;
+	if (strlen(path) >= sizeof(closed))
+		return 0;	/* no longer path can be opened */
+	memcpy(closed, path, strlen(path) + 1);
+	r = find_closed(closed);
+	return r == 0 ? hide_resolve(proc, closed, real) : is_nowhere(-r) ? 0 : r;
+}
+
 int
 hide_find(struct hidden *h, int proc, const char *const own[HIDE_OWN])
 {
@@ -57,7 +122,7 @@ hide_find(struct hidden *h, int proc, const char *const own[HIDE_OWN])
 	for (size_t i = 0; i < HIDE_MAX && r == 0; i++) {
 		const char *path = i < HIDE_MAX - HIDE_OWN ? ours[i] : own[i - (HIDE_MAX - HIDE_OWN)];
 
-		if (path != NULL && (r = hide_resolve(proc, path, h->real[h->n])) == 0 && h->real[h->n][0] != '\0')
+		if (path != NULL && (r = find_own(proc, path, h->real[h->n])) == 0 && h->real[h->n][0] != '\0')
 			h->n++;
 	}
 	return r;

@@ -15,6 +15,9 @@ struct hidden {
 	size_t n;
 };
 
+/* What the command line names, wherever the caller's directory will be later. At start-up: what it makes is never freed. */
+const char *hide_absolute(const char *path);
+
 /* Finds the three directories every device has and own, where NULL is none. 0 or -errno. */
 int hide_find(struct hidden *h, int proc, const char *const own[HIDE_OWN]);
 

@@ -244,7 +244,7 @@ main(int argc, char **argv)
 	self.worker_argv = argv;	/* it takes the same options and leaves out ours */
 	while ((opt = getopt_long(argc, argv, "hnvVc:p:r:s:P:w:", longs, NULL)) != -1) {
 		if (strchr(hidden, opt) != NULL)
-			self.confine.view.own[strchr(hidden, opt) - hidden] = optarg;
+			self.confine.view.own[strchr(hidden, opt) - hidden] = hide_absolute(optarg);
 		switch (opt) {
 		case 'P': self.pool_file = optarg; break;
 		case 'w': snprintf(worker, sizeof(worker), "%s", optarg); break;

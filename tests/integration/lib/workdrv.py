@@ -92,6 +92,7 @@ class Device:
         self.plain = plain or os.getuid() != 0
         self.subscribe, self.limit, self.ack = subscribe, limit, ack
         self.enter = list(enter)
+        self.named = self.dir       # how the command line names the directory of the configuration and the policy
         self.uid = os.getuid() if os.getuid() != 0 else (PLAIN_UID if plain else WORK_UID)
         self.pool = pool and not self.plain
         self.env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1", **(env or {})}
@@ -140,7 +141,7 @@ class Device:
         return s
 
     def spawn(self):
-        args = [self.program, "-c", f"{self.dir}/conf", "-p", f"{self.dir}/policy", "-r", f"{self.dir}/run", "-s",
+        args = [self.program, "-c", f"{self.named}/conf", "-p", f"{self.named}/policy", "-r", f"{self.dir}/run", "-s",
                 f"{self.dir}/state", "-P", f"{self.dir}/pool", "-w", self.worker]
         if os.environ.get("EDGEWARD_DEBUG"):
             args.append("-v")
