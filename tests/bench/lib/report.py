@@ -39,15 +39,17 @@ def number(value):
 
 
 def row(goal, what, ours, reference, figure, ratio, gate, stretch, at_least=False):
-    """gate and stretch bound ratio, which is the figure itself where there is no reference."""
+    """gate and stretch bound ratio, which is the figure itself where there is no reference. gate None: a figure beside the goal."""
     if ratio is None:
         verdict = "not measured"
+    elif gate is None:
+        verdict = "no gate"
     elif ratio >= gate if at_least else ratio <= gate:
         verdict = "stretch" if stretch is not None and (ratio >= stretch if at_least else ratio <= stretch) else "met"
     else:
         verdict = "NOT met"
     sign = ">=" if at_least else "<="
-    return Row(goal, what, number(ours), reference, number(figure), number(ratio), f"{sign} {gate:g}",
+    return Row(goal, what, number(ours), reference, number(figure), number(ratio), "-" if gate is None else f"{sign} {gate:g}",
                "-" if stretch is None else f"{sign} {stretch:g}", verdict)
 
 
