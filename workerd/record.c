@@ -144,12 +144,18 @@ record_inner_new(const struct record *outer, uint64_t base, uint64_t ring, struc
 }
 
 void
+record_inner_close(struct record *inner)
+{
+	if (inner->h != NULL)
+		unmap(inner, inner->h->ring);
+}
+
+void
 record_inner_done(struct record *inner)
 {
-	if (inner->h == NULL)
-		return;
-	madvise(inner->ring, (size_t)inner->h->ring, MADV_REMOVE);	/* what was in it is nobody's business */
-	unmap(inner, inner->h->ring);
+	if (inner->h != NULL)
+		madvise(inner->ring, (size_t)inner->h->ring, MADV_REMOVE);	/* what was in it is nobody's business */
+	record_inner_close(inner);
 }
 
 static bool
@@ -290,6 +296,18 @@ record_inner_adopt(const struct record *outer, uint64_t base, uint64_t ring, int
 }
 
 void
+record_close(struct record *rec)
+{
+	if (rec->h == NULL)
+		return;
+	unmap(rec, rec->h->ring);
+	close(rec->fd);
+	if (rec->report >= 0)
+		close(rec->report);
+	*rec = (struct record){ .fd = -1, .report = -1 };
+}
+
+void
 record_free(struct record_spares *spares, struct record *rec)
 {
 	uint64_t ring = rec->h != NULL ? rec->h->ring : 0;
@@ -301,13 +319,10 @@ record_free(struct record_spares *spares, struct record *rec)
 		if (rec->h->head > KEEP && ring > KEEP)
 			madvise(rec->ring + KEEP, (size_t)ring - KEEP, MADV_REMOVE);
 		spares->spare[spares->n++] = *rec;
+		*rec = (struct record){ .fd = -1, .report = -1 };
 	} else {
-		unmap(rec, ring);
-		close(rec->fd);
-		if (rec->report >= 0)
-			close(rec->report);
+		record_close(rec);
 	}
-	*rec = (struct record){ .fd = -1, .report = -1 };
 }
 
 void

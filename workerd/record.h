@@ -118,11 +118,12 @@ int record_new_beyond(const char *handle, uint64_t ring, uint64_t beyond, struct
 
 /*
  * A record inside another one's room, base bytes from its beginning: an empty one, or what an earlier workerd had there. Ends with
- * record_inner_done(), before the outer one.
+ * record_inner_done(), before the outer one, or with record_inner_close(), which leaves what is in it to the next workerd.
  */
 int record_inner_new(const struct record *outer, uint64_t base, uint64_t ring, struct record *ret_rec);
 int record_inner_adopt(const struct record *outer, uint64_t base, uint64_t ring, int pipe, struct record *ret_rec);
 void record_inner_done(struct record *inner);
+void record_inner_close(struct record *inner);
 
 /* Where the next byte goes; record_room() bytes may be written there, and count with record_commit(), and seam with them. */
 uint8_t *record_end(const struct record *rec);
@@ -136,6 +137,9 @@ int record_adopt(int fd, int report, const char *handle, int pipe, struct record
 
 /* Unmaps and closes, or keeps it in spares. The launcher must have been told to forget it first. */
 void record_free(struct record_spares *spares, struct record *rec);
+
+/* Unmaps and closes, no more: the launcher holds it for the next workerd. */
+void record_close(struct record *rec);
 void record_spares_done(struct record_spares *spares);
 
 /*

@@ -228,6 +228,28 @@ vault_adopt(struct workload *wl, int pipe)
 	return compile(wl);
 }
 
+static void
+let_go(struct workload *wl)
+{
+	struct vault *v = wl->vault;
+
+	mask_done(wl);
+	munmap(v->area, AREA);
+	redact_free(v->redact);
+	redact_scan_done(&v->scan);
+	free(v);
+	wl->vault = NULL;
+}
+
+void
+vault_close(struct workload *wl)
+{
+	if (wl->vault == NULL)
+		return;
+	record_inner_close(&wl->vault->raw);
+	let_go(wl);
+}
+
 void
 vault_free(struct workload *wl)
 {
@@ -235,16 +257,11 @@ vault_free(struct workload *wl)
 
 	if (v == NULL)
 		return;
-	mask_done(wl);
 	record_inner_done(&v->raw);
 	explicit_bzero(half_of(v, 0), head_of(v)->used[0]);
 	explicit_bzero(half_of(v, 1), head_of(v)->used[1]);
 	explicit_bzero(v->area, sizeof(struct vault_head));
-	munmap(v->area, AREA);
-	redact_free(v->redact);
-	redact_scan_done(&v->scan);
-	free(v);
-	wl->vault = NULL;
+	let_go(wl);
 }
 
 /* ---- change ---- */

@@ -59,6 +59,9 @@ int vault_adopt(struct workload *wl, int pipe);
 /* Zeroes and forgets everything but the record. No output may follow. */
 void vault_free(struct workload *wl);
 
+/* Forgets, and leaves all of it as it is to the next workerd. */
+void vault_close(struct workload *wl);
+
 void vault_begin(const struct vault *v, struct vault_iter *it);
 bool vault_next(struct vault_iter *it, struct vault_item *ret_item);
 

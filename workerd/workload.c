@@ -105,8 +105,9 @@ take_out(struct workload *wl)
 	w->all.counts[wl->state]--;
 }
 
-void
-workload_free(struct workload *wl)
+/* ended: else its record and vault are the next workerd's. */
+static void
+let_go(struct workload *wl, bool ended)
 {
 	struct workerd *w = wl->w;
 
@@ -120,16 +121,27 @@ workload_free(struct workload *wl)
 	ipc_chan_done(&wl->init);
 	attach_workload_ended(wl);
 	leases_ended(wl);
-	vault_free(wl);
-	record_free(&w->spares, &wl->rec);
+	if (ended) {
+		vault_free(wl);
+		record_free(&w->spares, &wl->rec);
+	} else {
+		vault_close(wl);
+		record_close(&wl->rec);
+	}
 	free(wl);
+}
+
+void
+workload_free(struct workload *wl)
+{
+	let_go(wl, true);
 }
 
 void
 workloads_done(struct workerd *w)
 {
 	while (w->all.first != NULL)
-		workload_free(w->all.first);
+		let_go(w->all.first, false);
 }
 
 bool

@@ -7,6 +7,7 @@ secretfs.c and of the automaton one by one: unit/test_secretfs.c, unit/test_reda
 import base64
 import os
 import re
+import signal
 
 import pytest
 
@@ -230,20 +231,28 @@ def test_a_lease_comes_again(device, hub):
     hub.finish(third)
 
 
-def test_a_killed_workerd_forgets_no_secret(device, hub):
-    """In the middle of a value: the half that was read is held back, the rest is masked; leases are known; a revocation waits."""
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_the_next_workerd_knows_every_secret(device, hub, how):
+    """Killed, or replaced by a reload, in the middle of a value: the half that was read is held back, the rest is masked; leases are
+    known; a revocation waits."""
     a = device
+
+    def replace():
+        old = a.pid("workerd")
+        os.kill(a.pid("launcher") if how == signal.SIGHUP else old, how)
+        return old
+
     script = ('head -c 20 "$F"; echo waits > w; until [ -e go ]; do sleep 0.02; done; tail -c +21 "$F"; echo; echo "$K"; echo end; '
               'while [ -e "$F" ]; do sleep 0.05; done; echo gone; sleep 1000')
     run = hub.start(script, work_dir="kw", env={"PATH": "/usr/bin:/bin", "F": f"{DIR}/token", "K": "pass-" + TOKEN},
                     secret_files=[secret_file(TOKEN)], secrets=[attribution(env=["K"])])
     wait_for(lambda: os.path.exists(f"{a.root}/kw/w"), 10, "half of it is written")
-    old = a.kill9("workerd")
+    old = replace()
     a.restarted("workerd", old)
     open(f"{a.root}/kw/go", "w", encoding="ascii").close()
     until(hub, run, "end")
     assert text(run) == "[redacted]\n[redacted]\nend\n"
-    old = a.kill9("workerd")
+    old = replace()
     assert revoke(hub) == {"lease_id": "l1", "action": "scrub", "known": True, "env_scrubbed": ["K"], "files_removed": 1}
     until(hub, run, "gone")
     a.restarted("workerd", old)

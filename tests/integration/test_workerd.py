@@ -976,6 +976,29 @@ def test_reload_replaces_workerd_alone(dev):
 
 
 @root
+@pytest.mark.parametrize("ended", [False, True])
+def test_b31_a_reload_keeps_what_is_retained(device, ended):
+    """B31: an orderly end is no end of the workloads: what it clears away (record.c, vault.c) is shared with the next workerd, which
+    has to find every byte that nobody has taken yet. One that has ended and one that runs, each with more than a spare record keeps."""
+    dev = device(conf="overflow = wait-forever\n", subscribe=False, ack=False)
+    dev.write("work/noise.py", NOISE)
+    r = dev.start(["sh", "-c", f"{PY} noise.py 7 900000; {'exit' if ended else 'echo up > up; exec sleep 600'}"])
+    dev.wait("all of it", lambda: r.info.get("state") == workdrv.ENDED if ended else os.path.exists(f"{dev.dir}/work/up"))
+    before = dev.workerd_pid()
+    dev.launcher.send_signal(signal.SIGHUP)
+    with pytest.raises(ConnectionError):
+        while True:
+            dev.step(5)
+    dev.connect()
+    assert dev.workerd_pid() != before
+    if not ended:
+        dev.signal(r, signal.SIGKILL)
+    dev.sub(r, 0)
+    dev.finish(r)
+    assert bytes(r.data) == noise(7, 900000) and dev.settled()
+
+
+@root
 def test_b55_ends_keep_their_own_ids(device):
     """B55: no global means "the current one": every event carries its wid or handle from the channel's table to the end."""
     dev = device(slots=32)
