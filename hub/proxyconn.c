@@ -25,6 +25,9 @@ struct proxyconn {
 	uint32_t id;			/* of the request to the hub for a stream; 0 = no head has come yet */
 	bool opened, browser_ended, device_ended, refusing, lingering;
 	bool passed;			/* a request has gone on its way */
+	bool broken;			/* the stream has not ended in good order */
+	unsigned late;			/* status of the answer of our own that comes behind those of the device; 0 = none */
+	const char *late_why;
 	bool browser_ready, device_ready;	/* to be read, as the loop said; a read for nothing is a system call for nothing */
 	struct loop_io browser, device;
 	int device_fd;
@@ -83,11 +86,6 @@ refuse(struct proxyconn *c, unsigned status, const char *why)
 
 	if (c->refusing)
 		return;
-	/* Amid answers of the device another one would be taken for a part of them. */
-	if (c->passed) {
-		drop_soon(c);
-		return;
-	}
 	c->refusing = c->device_ended = c->browser_ended = true;
 	c->in_len = c->in_off = c->out_len = c->out_off = 0;
 	n = snprintf((char *)c->back + c->back_len, sizeof(c->back) - c->back_len, "HTTP/1.1 %u edgehub\r\nContent-Type: text/plain; "
@@ -132,15 +130,22 @@ to_device(struct proxyconn *c)
 	unsigned status = 0;
 	bool moved = false;
 
+	if (c->late != 0)
+		c->in_off = c->in_len;	/* nothing behind it is looked at */
 	if (c->out_off == c->out_len && c->in_off < c->in_len && !c->refusing) {
 		c->out_off = 0;
 		status = svcgate_take(&c->gate, c->in + c->in_off, c->in_len - c->in_off, &used, c->out, &c->out_len, &why);
 		c->in_off += used;
 		moved = used > 0;
-		if (status != 0) {
+		/* Amid answers of the device another one would be taken for a part of them: it waits until they have ended. */
+		if (status != 0 && c->passed) {
+			c->late = status;
+			c->late_why = why;
+		} else if (status != 0) {
 			refuse(c, status, why);
-			return true;
 		}
+		if (status != 0)
+			return true;
 	}
 	if (c->out_off < c->out_len && c->device_fd < 0 && !c->refusing && open_stream(c) < 0)
 		refuse(c, 503, c->all->cli->up ? "edgehub is busy" : NO_HUB);
@@ -247,8 +252,12 @@ go_on(struct proxyconn *c)
 		moved = from_device(c) || moved;
 		moved = to_browser(c) || moved;
 	}
-	if (c->browser_ended && c->in_off == c->in_len && c->out_off == c->out_len && c->opened && !c->device_ended)
+	if ((c->browser_ended || c->late != 0) && c->in_off == c->in_len && c->out_off == c->out_len && c->opened && !c->device_ended)
 		shutdown(c->device_fd, SHUT_WR);
+	if (c->device_ended && c->back_len == 0 && c->late != 0 && !c->broken && !c->refusing) {
+		refuse(c, c->late, c->late_why);
+		to_browser(c);
+	}
 	if (c->device_ended && c->back_len == 0) {
 		linger(c);
 		return;
@@ -346,12 +355,14 @@ proxyconns_told(struct proxyconns *all, const struct ipc_msg *msg)
 	if (msg->hdr.len == sizeof(text))
 		memcpy(&text, msg->data, sizeof(text));
 	cli_text(clean, sizeof(clean), admin_text_ok(&text) && text.text[0] != '\0' ? text.text : "the stream to the device has ended");
-	if (msg->hdr.type == ADMIN_EV_PIPE_END)
+	if (msg->hdr.type == ADMIN_EV_PIPE_END) {
+		c->broken = true;
 		fprintf(stderr, "edgehub: %s\n", clean);
-	else if (msg->hdr.status == 0)
+	} else if (msg->hdr.status == 0) {
 		c->opened = true;
-	else
+	} else {
 		refuse(c, msg->hdr.status == -ENOSPC || strncmp(clean, "busy:", 5) == 0 ? 503 : 502, clean);
+	}
 	if (!c->lingering)
 		go_on(c);
 }
@@ -361,6 +372,7 @@ proxyconns_hub_gone(struct proxyconns *all)
 {
 	for (struct proxyconn *c = all->list; c != NULL; c = c->next) {
 		c->id = 0;	/* the next hub counts anew */
+		c->broken = true;
 		if (c->device_fd < 0 || c->opened || c->refusing)
 			continue;
 		refuse(c, 503, NO_HUB);

@@ -12,13 +12,8 @@ svcgate_init(struct svcgate *g, const struct svcgate_conf *conf)
 {
 	g->conf = conf;
 	g->state = SVCGATE_HEAD;
+	g->last = false;
 	http_init(&g->head, HTTP_REQUEST);
-}
-
-bool
-svcgate_idle(const struct svcgate *g)
-{
-	return g->state == SVCGATE_HEAD && g->head.len == 0;
 }
 
 static bool
@@ -68,7 +63,6 @@ put_head(const struct svcgate *g, bool upgrade, char out[SVCHEAD_MAX], size_t *r
 {
 	struct svchead_w w = { .buf = out, .size = SVCHEAD_MAX };
 	const struct http_head *in = &g->head;
-	bool close = in->minor == 0 || http_has_token(in, "Connection", "close");
 
 	svchead_put(&w, "%s /svc%s HTTP/1.%u\r\nHost: edge-agent\r\n" SVC_TARGET_HEADER ": %s\r\n", in->method, in->target, in->minor, g->conf->target);
 	if (g->conf->insecure)
@@ -81,7 +75,7 @@ put_head(const struct svcgate *g, bool upgrade, char out[SVCHEAD_MAX], size_t *r
 		if (!is_ours(name) && !svchead_hop_by_hop(in, name))
 			svchead_put(&w, "%s: %s\r\n", name, in->buf + in->field[i].value);
 	}
-	svchead_put_request_end(&w, in, upgrade, close);
+	svchead_put_request_end(&w, in, upgrade, g->last);
 	*ret_len = w.len;
 	return w.full ? -EMSGSIZE : 0;
 }
@@ -95,6 +89,7 @@ take_head(struct svcgate *g, char out[SVCHEAD_MAX], size_t *ret_len, const char 
 
 	if (status != 0)
 		return status;
+	g->last = g->head.minor == 0 || http_has_token(&g->head, "Connection", "close");
 	if (put_head(g, wants, out, ret_len) < 0) {
 		*ret_why = "the head is too large";
 		return 431;
@@ -139,6 +134,10 @@ svcgate_take(struct svcgate *g, const uint8_t *data, size_t len, size_t *ret_use
 	*ret_used = *ret_len = 0;
 	switch (g->state) {
 	case SVCGATE_HEAD:
+		if (g->last) {
+			*ret_used = len;
+			return 0;
+		}
 		r = http_feed(&g->head, data, len, ret_used);
 		*ret_why = r == -EMSGSIZE ? "the head is too large" : "this is no HTTP request";
 		return r == 0 ? 0 : r < 0 ? r == -EMSGSIZE ? 431 : 400 : take_head(g, out, ret_len, ret_why);

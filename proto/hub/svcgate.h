@@ -28,15 +28,13 @@ enum svcgate_state { SVCGATE_HEAD, SVCGATE_LENGTH, SVCGATE_CHUNKED, SVCGATE_BAD,
 struct svcgate {
 	const struct svcgate_conf *conf;
 	enum svcgate_state state;
+	bool last;			/* the browser said that no other request follows: none is looked at */
 	uint64_t left;
 	struct chunked chunked;
 	struct http_head head;
 };
 
 void svcgate_init(struct svcgate *g, const struct svcgate_conf *conf);
-
-/* True when no request is under way. */
-bool svcgate_idle(const struct svcgate *g);
 
 /*
  * Takes bytes of the browser; *ret_used of them are done with. What is to be sent for them is in out, *ret_len bytes. 0, or the status of an

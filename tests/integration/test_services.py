@@ -172,6 +172,30 @@ def test_the_listener_is_for_its_own_pages(port):
         assert exchange(port, bad).startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
 
 
+@pytest.mark.parametrize("bad,status", [(b"GET /hello HTTP/1.1\r\nHost: rebound.example\r\n\r\n", 421), (b"no request\r\n\r\n", 400),
+                                        (b"GET /hello HTTP/1.1\r\nOrigin: http://evil.example\r\nHost: 127.0.0.1:%d\r\n\r\n", 403),
+                                        (b"GET /hello HTTP/1.1\r\nA: " + b"x" * 20000, 431)], ids=[421, 400, 403, 431])
+def test_a_later_request_is_refused_in_its_place(port, service, bad, status):
+    """Behind the answers before it, whole, whether they are there already or not; what comes behind it is not looked at."""
+    n = len(service.heads)
+    good = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
+    bad = bad.replace(b"%d", b"%d" % port)
+    refused = b"HTTP/1.1 %d" % status
+    answer = exchange(port, good + good + bad + good)
+    assert answer.count(b"HTTP/1.1 200") == 2 and answer.count(b"hello") == 2 and answer.count(refused) == 1, answer
+    assert answer.index(refused) > answer.rindex(b"hello") and b"Connection: close" in answer.split(refused)[1]
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+        s.sendall(good)
+        got = b""
+        while not got.endswith(b"hello"):
+            got += s.recv(65536)
+        s.sendall(bad)
+        assert s.makefile("rb").read().startswith(refused)
+    assert len(service.heads) == n + 3
+    # Whoever said that no more follows gets no more.
+    assert exchange(port, good.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + bad).endswith(b"hello")
+
+
 def test_a_device_that_is_not_there_is_told_at_once(site):
     """Before there is an address that a browser would find out with."""
     p = site.hub.call("proxy", "nosuch", "--to", "8080")
@@ -305,6 +329,8 @@ def test_services_that_break_the_rules():
             assert status == 502 and b"upstream error" in body, path
         answer = exchange(port, b"GET /short HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
         assert answer.endswith(b"short") and b"Content-Length: 100" in answer, "the client sees that it is cut short"
+        answer = exchange(port, b"GET /short HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\nno request\r\n\r\n" % port)
+        assert answer.endswith(b"short"), "no answer of another's stands in it"
         answer = exchange(port, b"GET /chunk HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
         assert b"hello" in answer and not answer.endswith(b"0\r\n\r\n")
         answer = exchange(port, b"GET /interim HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % port)
