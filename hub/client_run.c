@@ -312,8 +312,8 @@ begin_later(struct client *client, const struct ipc_hdr *req, struct session *s,
 	}
 	free(st);
 	drop_spec(spec, len);
-	if (r == -EDQUOT)
-		why = "as many branches as this hub ships are under way";
+	if (r == -EUSERS)
+		why = "as many branches as this hub keeps wait for their devices";
 	return why != NULL ? client_say(client, req, r, "%s", why) :
 	    client_say(client, req, r, "the branch cannot be kept for the device: %s", strerror(-r));
 }

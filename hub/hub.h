@@ -50,6 +50,7 @@ struct hub {
 	struct bundle *bundles;		/* bundle.c */
 	struct loop_timer read_begun;	/* of them */
 	struct ship *ships;		/* ship.c */
+	unsigned nshipfiles;		/* shipfile.c */
 	struct loop *loop;
 	struct store *store;
 	struct syncer *syncer, *digests;

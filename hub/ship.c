@@ -14,7 +14,7 @@
 #include "hub/streams.h"
 #include "proto/ipc/file.h"
 
-#define KEEP_TURN	(1u << 20)	/* bytes copied before others have their turn */
+#define KEEP_TURN	(1u << 20)	/* bytes copied, of all branches together, before others have their turn */
 #define AGAIN_MS	1000		/* a device that was busy is asked again after this */
 
 struct ship {
@@ -101,14 +101,9 @@ int
 ship_new(struct hub *hub, const char *handle, int from, uint64_t size, const char *sha256, ship_kept_fn *kept, void *ctx)
 {
 	struct ship *ship;
-	unsigned n = 0;
 	int fd;
 
 	ship_drop(hub, handle);
-	for (ship = hub->ships; ship != NULL; ship = ship->next)
-		n++;
-	if (n >= SHIPS_MAX)
-		return -EDQUOT;
 	fd = shipfile_new(hub, handle);
 	if (fd < 0)
 		return fd;
@@ -125,12 +120,25 @@ ship_new(struct hub *hub, const char *handle, int from, uint64_t size, const cha
 	return 0;
 }
 
+/* Its part of a turn of the loop, in which each that is being copied has one. */
+static uint64_t
+share(const struct hub *hub)
+{
+	unsigned n = 0;
+
+	for (const struct ship *ship = hub->ships; ship != NULL; ship = ship->next)
+		n += ship->from >= 0;
+	return KEEP_TURN / n;
+}
+
 static int
 keep_some(struct ship *ship)
 {
 	static uint8_t buf[64 << 10];
-	uint64_t stop = ship->size - ship->at < KEEP_TURN ? ship->size : ship->at + KEEP_TURN;
+	uint64_t stop = ship->at + share(ship->hub);
 
+	if (stop > ship->size)
+		stop = ship->size;
 	while (ship->at < stop) {
 		size_t len = stop - ship->at < sizeof(buf) ? (size_t)(stop - ship->at) : sizeof(buf);
 		ssize_t n = pread(ship->from, buf, len, (off_t)ship->at);

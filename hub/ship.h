@@ -8,7 +8,6 @@
 
 #include "hub/session.h"
 
-#define SHIPS_MAX	64u	/* a descriptor each */
 #define SHIP_BUSY_MS	(15 * 60 * 1000)	/* a device drops one that nobody uses after as long */
 
 /* From the loop: there is a copy of it, which ship_start() sends; or err, then it is dropped by ship_drop(). */
@@ -16,7 +15,7 @@ typedef void ship_kept_fn(struct hub *hub, const char *handle, int err, void *ct
 
 /*
  * Takes from, a file of size bytes with this SHA-256 (64 digits, not terminated), and copies it; one of this handle that was there is
- * dropped. -EDQUOT: as many as there may be; -errno: then from is the caller's.
+ * dropped. -EUSERS: as many as there may be; -errno: then from is the caller's.
  */
 int ship_new(struct hub *hub, const char *handle, int from, uint64_t size, const char *sha256, ship_kept_fn *kept, void *ctx);
 

@@ -19,7 +19,8 @@ shipfile_drop(struct hub *hub, const char *handle)
 	char name[RESULT_NAME];
 
 	result_name(name, "s", handle);
-	unlinkat(hub->logfd, name, 0);
+	if (unlinkat(hub->logfd, name, 0) == 0)
+		hub->nshipfiles--;
 }
 
 int
@@ -28,9 +29,14 @@ shipfile_new(struct hub *hub, const char *handle)
 	char name[RESULT_NAME];
 	int fd;
 
+	if (hub->nshipfiles >= SHIPFILES_MAX)
+		return -EUSERS;
 	result_name(name, "s", handle);
-	fd = openat(hub->logfd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	return fd < 0 ? -errno : fd;
+	fd = openat(hub->logfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	hub->nshipfiles++;
+	return fd;
 }
 
 static bool
@@ -80,9 +86,13 @@ shipfiles_sweep(struct hub *hub)
 		return;
 	}
 	while ((e = readdir(dir)) != NULL) {
-		int r = strncmp(e->d_name, "s.", 2) == 0 ? store_run_get(hub->store, e->d_name + 2, &info) : 0;
+		int r;
 
-		if (strncmp(e->d_name, "s.", 2) == 0 && (r == -ENOENT || (r == 0 && info.state != RUN_PENDING)))
+		if (strncmp(e->d_name, "s.", 2) != 0)
+			continue;
+		hub->nshipfiles++;
+		r = store_run_get(hub->store, e->d_name + 2, &info);
+		if (r == -ENOENT || (r == 0 && info.state != RUN_PENDING))
 			shipfile_drop(hub, e->d_name + 2);
 	}
 	closedir(dir);
