@@ -39,6 +39,12 @@ take_command(struct hub_attach *a, int fd)
 static void
 remember(const struct hub_attach *a)
 {
+	struct run *run = run_get(a->hub, a->handle);
+
+	if (run != NULL) {
+		run->owes = true;
+		run_put(run);
+	}
 	if (store_attach_add(a->hub->store, a->session, a->handle, a->device, a->flags & (ATTACH_TTY | ATTACH_INPUT)) < 0)
 		log_warn("device %s: session in %s cannot be stored: it is not ended there when the link is lost with its operator", a->device, a->handle);
 }

@@ -202,7 +202,9 @@ drop_spec(struct run *run)
 {
 	struct hub *hub = run->hub;
 
-	store_run_drop_spec(hub->store, run->info.handle);
+	if (run->spec_gone)
+		return;
+	run->spec_gone = store_run_drop_spec(hub->store, run->info.handle) == 0;
 	ship_drop(hub, run->info.handle);
 	if (!loop_timer_armed(&hub->scrub))
 		loop_timer_set_ms(hub->loop, &hub->scrub, SCRUB_MS);
@@ -267,7 +269,8 @@ finish(struct run *run)
 	run_flush(run);
 	loop_timer_del(run->hub->loop, &run->timeout);
 	drop_spec(run);
-	(void)store_shell_over(run->hub->store, run->info.handle);	/* what stays there is asked for once more, in vain */
+	if (run->owes)
+		(void)store_shell_over(run->hub->store, run->info.handle);	/* what stays there is asked for once more, in vain */
 	run_verify(run);
 	run_save(run);
 	log_info("run %s: %s, %llu bytes of log, %s", run->info.handle, run_state_name(run->info.state),

@@ -37,6 +37,8 @@ struct run {
 	struct loop_timer timeout;
 	unsigned kills;			/* signals sent because of the timeout */
 	struct run_watch *watches;
+	bool spec_gone;			/* its start is in the store no more */
+	bool owes;			/* the store may have something that ends with it: store_shell_over() */
 	bool shell;			/* it is there for a shell: shell.c */
 	int32_t shell_code;		/* with which that ended: so did it, whatever ended its process; -1 = none is known */
 	uint64_t shell_owner;		/* client.serial, 0 = gone */

@@ -20,7 +20,7 @@ shell_new(struct client *client, const struct run_info *info, const char *spec, 
 		store_shell_over(store, info->handle);
 		return r;
 	}
-	(*ret_run)->shell = true;
+	(*ret_run)->shell = (*ret_run)->owes = true;
 	(*ret_run)->shell_owner = client->serial;
 	(*ret_run)->shell_code = -1;
 	return 0;
@@ -30,6 +30,7 @@ void
 shell_load(struct run *run)
 {
 	run->shell = store_shell_get(run->hub->store, run->info.handle, &run->shell_code) == 0;
+	run->owes = true;	/* sessions in it, for all that is known */
 }
 
 bool
