@@ -235,6 +235,14 @@ ipc_answer(struct ipc_chan *chan, const struct ipc_hdr *req, int status, const v
 }
 
 int
+ipc_answer_fd(struct ipc_chan *chan, const struct ipc_hdr *req, int status, const void *data, size_t len, int fd)
+{
+	struct ipc_hdr hdr = { .type = (uint16_t)(req->type + 1), .id = req->id, .status = status };
+
+	return ipc_send_fds(chan, &hdr, data, len, &fd, status == 0);
+}
+
+int
 ipc_try_sendv(struct ipc_chan *chan, uint16_t type, const struct iovec *iov, unsigned niov)
 {
 	struct ipc_hdr h = { .type = type, .version = IPC_VERSION };

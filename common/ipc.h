@@ -88,6 +88,9 @@ int ipc_request(struct ipc_chan *chan, uint16_t type, const void *data, size_t l
 /* Answers a request: type + 1 and its id. status 0 or -errno. */
 int ipc_answer(struct ipc_chan *chan, const struct ipc_hdr *req, int status, const void *data, size_t len);
 
+/* The same; with status 0 a descriptor goes along. */
+int ipc_answer_fd(struct ipc_chan *chan, const struct ipc_hdr *req, int status, const void *data, size_t len, int fd);
+
 /*
  * Sends a record now or not at all: -EAGAIN when it would have to wait; writable() is then called once when it may be
  * tried again. For bulk, which stays where it is until the peer can take it. At most 3 parts.

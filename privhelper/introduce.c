@@ -32,7 +32,6 @@
 #define DATA_SMALL	32768u		/* the same where the buffer stayed small */
 
 static const char *const names[TABLES] = { "connectd", "workerd", "a daemon" };
-static const enum ipc_role roles[SIDES] = { IPC_ROLE_CONNECTD, IPC_ROLE_WORKERD };
 
 /* Takes a live or waiting peer out and tells the other side of a live one. */
 static void
@@ -59,11 +58,12 @@ peer_ended(struct ipc_chan *chan, int err, void *ctx)
 	struct introducer *in = ctx;
 	struct peer *peer = (struct peer *)chan;
 
-	if (err < 0) {
-		log_error("%s, pid %d, broke the protocol: %s", names[peer->side], chan->peer.pid, strerror(-err));
-		log_info("%s is refused for %" PRId64 " ms", names[peer->side], strikes_add(&in->strikes[peer->side]));
-	}
+	if (err < 0)
+		log_error("%s, pid %d, broke the protocol: %s; it is refused for %" PRId64 " ms", names[peer->side], chan->peer.pid,
+		    strerror(-err), strikes_add(&in->strikes[peer->side]));
 	drop_peer(in, peer);
+	if (err < 0 && in->usb != NULL)
+		USB_REFUSE(in->usb, REFUSED_RECORD, names[peer->side], chan, "record result=%s", strerrorname_np(-err));
 }
 
 /* first is the side that has just said HELLO: if it is gone already, the other keeps what it has. */
@@ -108,18 +108,17 @@ introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&hello, msg->data, sizeof(hello));
 	if (side == SIDE_EITHER)
 		side = hello.role == IPC_ROLE_WORKERD ? SIDE_WORKERD : SIDE_CONNECTD;
-	if (ipc_take_hello(chan, msg, roles[side], NULL) < 0)
+	if (ipc_take_hello(chan, msg, side == SIDE_CONNECTD ? IPC_ROLE_CONNECTD : IPC_ROLE_WORKERD, NULL) < 0)
 		return -EPROTO;
 	if (strikes_hold(&in->strikes[side])) {	/* where the uid did not tell: see on_connection() */
 		ipc_chan_done(chan);
 		return 0;
 	}
 	/* The newest connection is the side; an older one is a process on its way out. */
-	if (in->live[side] != NULL) {
+	if (in->live[side] != NULL)
 		ipc_chan_done(&in->live[side]->chan);
-		if (side == SIDE_WORKERD)
-			usb_asker_gone(in->usb);
-	}
+	if (side == SIDE_WORKERD)
+		usb_asker_gone(in->usb);
 	in->live[side] = peer;
 	peer->side = side;
 	peer->pair = hello.have_work;
@@ -182,13 +181,4 @@ introduce_init(struct introducer *in, struct loop *loop, int listener, uid_t net
 		in->conf[i] = (struct ipc_conf){ .rules = priv_tables[i].rules, .nrules = priv_tables[i].n,
 			.max_payload = IPC_MAX_PRIV, .queue_max = QUEUE_MAX, .ctx = in, .ended = peer_ended, .no_fds = true, .closer = &in->closer };
 	return loop_io_add(loop, &in->listen, listener, EPOLLIN, on_connection, in);
-}
-
-void
-introduce_done(struct introducer *in)
-{
-	loop_io_del(in->loop, &in->listen);
-	for (unsigned i = 0; i < SIDES; i++)
-		for (unsigned j = 0; j < PEERS_A_UID; j++)
-			ipc_chan_done(&in->peers[i][j].chan);
 }

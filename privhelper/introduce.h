@@ -39,9 +39,8 @@ struct introducer {
 	struct strikes strikes[TABLES];	/* bad records of late, by side: it is not let in for a time */
 };
 
-/* Serves listener (not owned) in loop until it ends. in must stay where it is. 0 or -errno. */
+/* Serves listener (not owned) in loop until the process ends. in must stay where it is. 0 or -errno. */
 int introduce_init(struct introducer *in, struct loop *loop, int listener, uid_t net_uid, uid_t work_uid);
-void introduce_done(struct introducer *in);
 
 /* The handler of IPC_HELLO in every table of rules.c. */
 int introduce_hello(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);

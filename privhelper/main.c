@@ -53,10 +53,8 @@ serve(uid_t net_uid, uid_t work_uid, const struct usb_conf *conf)
 	r = loop_run(loop);
 	if (r < 0)
 		fatal("event loop: %s", strerror(-r));
-	usb_asker_gone(self.usb);	/* nothing stays lent */
-	introduce_done(&self);
-	notify_done(&notify);
-	loop_free(loop);
+	if (self.usb != NULL)
+		usb_stop(&usb);
 }
 
 int

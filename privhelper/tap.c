@@ -14,20 +14,22 @@ int
 op_tap(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct usb *u = ((struct introducer *)ctx)->usb;
-	struct ipc_hdr hdr = { .type = PRIV_ANS_TAP, .id = msg->hdr.id };
 	struct priv_tap req;
 	_cleanup_close_ int fd = -1;
+	int r;
 
 	memcpy(&req, msg->data, sizeof(req));
 	if (!priv_tap_ok(&req))
 		return -EPROTO;
-	if (u == NULL || !u->l2 || !u->ready || !pace_take(&u->tap_pace, PACE_MS, PACE_BURST))
-		return ipc_answer(chan, &msg->hdr, u == NULL || !u->l2 ? -EPERM : u->ready ? -EAGAIN : -EIO, NULL, 0);
-	fd = tap_make(&u->taps, &(struct tap_wish){ req.name, req.mac, req.mtu, req.offload != 0, msg->fds[0] });
-	hdr.status = USB_RECORD(u, "workerd pid=%d uid=%u tap name=%s mtu=%u offload=%u result=%s", chan->peer.pid, chan->peer.uid,
-	    req.name, req.mtu, req.offload, fd < 0 ? strerrorname_np(-fd) : "ok");
-	hdr.status = fd < 0 ? fd : hdr.status;
+	r = u == NULL || !u->l2 ? -EPERM : !u->ready ? -EIO : pace_take(&u->tap_pace, PACE_MS, PACE_BURST) ? 0 : -EAGAIN;
+	if (r < 0 && u != NULL) {
+		USB_REFUSE(u, REFUSED_TAP, "workerd", chan, "tap name=%s result=%s", req.name, USB_RESULT(r));
+	} else if (r == 0) {
+		r = fd = tap_make(&u->taps, &(struct tap_wish){ req.name, req.mac, req.mtu, req.offload != 0, msg->fds[0] });
+		if (USB_VERB(u, chan, "tap name=%s mtu=%u offload=%u result=%s", req.name, req.mtu, req.offload, USB_RESULT(fd)) < 0 && fd >= 0)
+			r = -EIO;
+	}
 	/* If it is gone by now, the loop will tell, and the end that closes takes the interface along. */
-	ipc_send_fds(chan, &hdr, NULL, 0, &fd, hdr.status == 0);
+	ipc_answer_fd(chan, &msg->hdr, r < 0 ? r : 0, NULL, 0, fd);
 	return 0;
 }

@@ -21,26 +21,18 @@
 #include "common/log.h"
 #include "proto/ipc/priv.h"
 
-static struct vhci_port ports[VHCI_PORTS];
+static struct vhci_port ports[VHCI_PORTS];	/* as last read */
+static size_t nports;
 
-struct attaching {
-	struct usb *usb;
-	struct usb_slot *slot;
-};
-
+/* In the file, too. */
 static void
-keep(struct usb *u, const struct usb_slot *s)
+set_state(struct usb *u, struct usb_slot *s, enum usb_state state)
 {
+	if (state == USB_FREE)
+		usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));
+	s->state = state;
 	if (usbledger_keep(&u->ledger, s) < 0)
 		fatal("cannot write the ledger: %s", strerror(errno));
-}
-
-static void
-set_free(struct usb *u, struct usb_slot *s)
-{
-	usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));
-	s->state = USB_FREE;
-	keep(u, s);
 }
 
 void
@@ -64,6 +56,29 @@ usb_recorded(const struct usb *u, int r)
 }
 
 static void
+tell_refused(struct loop_timer *timer)
+{
+	struct usb *u = timer->ctx;
+
+	for (struct usb_refused *f = u->refused; f < u->refused + REFUSALS; f++) {
+		if (f->times == 0)
+			continue;
+		USB_RECORD(u, "%s times=%u", f->what, f->times);
+		f->times = 0;
+		loop_timer_set_ms(u->loop, timer, REFUSED_MS);
+	}
+}
+
+/* The first is on record at once, what follows in the time after it as one line of each kind: a peer that asks without end fills no disk. */
+void
+usb_refused(struct usb *u, enum usb_refusal kind)
+{
+	u->refused[kind].times += u->ready;	/* else there is no record */
+	if (!loop_timer_armed(&u->refusals))
+		tell_refused(&u->refusals);
+}
+
+static void
 tell(const struct usb *u, const struct usb_slot *s, struct priv_usb_device *what)
 {
 	what->port = s->port;
@@ -73,47 +88,42 @@ tell(const struct usb *u, const struct usb_slot *s, struct priv_usb_device *what
 }
 
 static void
-give_up(struct usb *u, struct usb_slot *s, struct priv_usb_device *what, bool detach, const char *why)
+give_up(struct usb *u, struct usb_slot *s, enum priv_usb_outcome outcome, bool detach, const char *why)
 {
+	struct priv_usb_device what = { .outcome = outcome, .refused_class = USBDESC_NONE };
 	int r;
 
 	usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));	/* first: the numbers of its nodes are not for the next device's owner */
 	r = detach ? hcd_detach(&u->hcd, s->port) : 0;
-	USB_RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why,
-	    r < 0 ? strerrorname_np(-r) : "ok");
-	if (what != NULL)
-		tell(u, s, what);
-	set_free(u, s);
+	USB_RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why, USB_RESULT(r));
+	tell(u, s, &what);	/* a workerd that knows of none there takes no notice */
+	set_state(u, s, USB_FREE);
 }
 
 /* One slot that is under way. */
 static void
-advance(struct usb *u, struct usb_slot *s, size_t nports)
+advance(struct usb *u, struct usb_slot *s)
 {
 	const struct vhci_port *p = NULL;
-	struct priv_usb_device what = { .outcome = PRIV_USB_GONE, .refused_class = USBDESC_NONE };
 	struct usbauth_job job = { .slot = usbledger_row(&u->ledger, s), .what = { .refused_class = USBDESC_NONE } };
 	int ours = usbledger_is_ours(s, ports, nports, &p);
 	bool late = !monotime_before(monotime_now(), s->until);
 
 	if (s->state == USB_STALE) {
 		if (ours == 1)
-			give_up(u, s, NULL, true, "stale");
+			give_up(u, s, PRIV_USB_GONE, true, "stale");
 		else if (ours == 0 || late)
-			set_free(u, s);
+			set_state(u, s, USB_FREE);
+	} else if (ours == 0) {		/* with USB_ASKED the thread comes back and says so */
+		if (s->state != USB_ASKED)
+			give_up(u, s, PRIV_USB_GONE, false, "gone");
 	} else if (s->state == USB_THERE) {
-		if (ours == 0)
-			give_up(u, s, &what, false, "gone");
-		else
-			usbgrant_follow(&u->grants, usbledger_row(&u->ledger, s), ours == 1 ? hcd_open_device(&u->hcd, p) : -1);
-	} else if (late && ours != 0) {
-		what.outcome = PRIV_USB_TIMEOUT;
+		usbgrant_follow(&u->grants, job.slot, ours == 1 ? hcd_open_device(&u->hcd, p) : -1);
+	} else if (late && s->state == USB_WAITING) {
+		give_up(u, s, PRIV_USB_TIMEOUT, true, "timeout");
+	} else if (late) {		/* the thread comes back now */
 		hcd_detach(&u->hcd, s->port);
 		s->until = MONOTIME_NEVER;
-		if (s->state == USB_WAITING)	/* else the thread comes back now */
-			give_up(u, s, &what, false, "timeout");
-	} else if (s->state == USB_WAITING && ours == 0) {
-		give_up(u, s, &what, false, "gone");
 	} else if (s->state == USB_WAITING && ours == 1 && !u->asked) {
 		job.at = *p;
 		if (usbauth_ask(&u->auth, &job) < 0)
@@ -125,13 +135,13 @@ advance(struct usb *u, struct usb_slot *s, size_t nports)
 
 /* Reads the status and takes every slot on. -errno: it cannot be read. */
 static int
-look(struct usb *u, size_t *ret_n)
+look(struct usb *u)
 {
-	int r = u->hcd.n > 0 ? vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, ret_n) : 0;
+	int r = u->hcd.n > 0 ? vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) : 0;
 
 	for (struct usb_slot *s = u->ledger.slots; r == 0 && s < u->ledger.slots + USBLEDGER_SLOTS; s++)
 		if (s->state != USB_FREE)
-			advance(u, s, *ret_n);
+			advance(u, s);
 	return r;
 }
 
@@ -139,8 +149,7 @@ static void
 on_timer(struct loop_timer *timer)
 {
 	struct usb *u = timer->ctx;
-	size_t n = 0;
-	int r = look(u, &n);
+	int r = look(u);
 
 	if (r < 0)	/* rmmod, or a kernel that writes it otherwise */
 		fatal("cannot read the status of vhci_hcd: %s", strerror(-r));
@@ -153,22 +162,18 @@ on_answer(struct loop_io *io, uint32_t events)
 {
 	struct usb *u = io->ctx;
 	struct usbauth_job job;
-	struct usb_slot *s;
-	bool given_up;
-	size_t n = 0;
 
 	if (read(io->fd, &job, sizeof(job)) != sizeof(job))
 		fatal("the thread that authorizes devices is gone");
-	s = &u->ledger.slots[job.slot];
-	given_up = usbledger_given_up(s);
+	struct usb_slot *s = &u->ledger.slots[job.slot];
+	bool given_up = usbledger_given_up(s);
 	u->asked = false;
 	if (job.result == -EAGAIN && !given_up) {
 		s->state = USB_WAITING;
 	} else if (job.result < 0 || given_up) {
-		job.what = (struct priv_usb_device){ .refused_class = USBDESC_NONE, .outcome = given_up ? PRIV_USB_TIMEOUT : PRIV_USB_GONE };
 		/* It may have ended meanwhile, and its port be another's. */
-		give_up(u, s, &job.what, vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) == 0 && usbledger_is_ours(s, ports, n, NULL) != 0,
-		    job.result < 0 ? strerrorname_np(-job.result) : "late");
+		give_up(u, s, given_up ? PRIV_USB_TIMEOUT : PRIV_USB_GONE, vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) == 0 &&
+		    usbledger_is_ours(s, ports, nports, NULL) != 0, job.result < 0 ? strerrorname_np(-job.result) : "late");
 	} else {
 		USB_RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
 		    job.what.vendor, job.what.product, job.what.interfaces, job.what.authorized, job.what.refused_class);
@@ -181,49 +186,44 @@ on_answer(struct loop_io *io, uint32_t events)
 static void
 before_attach(uint32_t port, void *ctx)
 {
-	struct attaching *a = ctx;
+	struct usb *u = ctx;
 
-	a->slot->port = port;
-	a->slot->state = USB_WAITING;
-	keep(a->usb, a->slot);
+	u->attaching->port = port;
+	set_state(u, u->attaching, USB_WAITING);
 }
 
 static int
 attach(struct usb *u, const struct priv_usb_attach *req, struct priv_usb_attached *ans, int *ret_end)
 {
 	struct usb_slot *s;
-	size_t n = 0;
 	int ends[2], r;
 
 	if (!u->permitted || u->hcd.n == 0)
 		return u->permitted ? -ENODEV : -EPERM;
 	r = hcd_forbid(&u->hcd);
 	/* What has ended is let go first, and its nodes, whose numbers are the next device's. */
-	r = r < 0 ? r : look(u, &n);
-	s = r < 0 ? NULL : usbledger_take(&u->ledger);
+	r = r < 0 ? r : look(u);
+	s = u->attaching = r < 0 ? NULL : usbledger_take(&u->ledger);
 	if (s == NULL)
 		return r < 0 ? r : -ENOSPC;
 	r = usbledger_socket(ends);
 	if (r < 0)
 		return r;
 	*s = (struct usb_slot){ .devid = req->devid, .mark = (uint32_t)ends[0], .until = monotime_add_ms(monotime_now(), SETTLE_MS) };
-	r = hcd_attach_free(&u->hcd, ports, n, ends[0], req, before_attach, &(struct attaching){ u, s }, ans);
+	r = hcd_attach_free(&u->hcd, ports, nports, ends[0], req, before_attach, u, ans);
 	close(ends[0]);		/* the kernel has a reference of its own */
-	if (r < 0) {
-		close(ends[1]);
-		set_free(u, s);
-		return r;
-	}
-	*ret_end = ends[1];
-	loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
-	return 0;
+	*ret_end = ends[1];	/* the caller's, who closes it where r says so */
+	if (r < 0)
+		set_state(u, s, USB_FREE);
+	else
+		loop_timer_set_ms(u->loop, &u->timer, TURN_MS);
+	return r;
 }
 
 int
 op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
 	struct usb *u = ((struct introducer *)ctx)->usb;
-	struct ipc_hdr hdr = { .type = PRIV_ANS_USB_ATTACH, .id = msg->hdr.id };
 	struct priv_usb_attached ans = { 0 };
 	struct priv_usb_attach req;
 	_cleanup_close_ int end = -1;
@@ -232,17 +232,19 @@ op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	memcpy(&req, msg->data, sizeof(req));
 	if (!priv_usb_attach_ok(&req))
 		return -EPROTO;
-	/* A peer that asks without end fills no disk with records of it. */
-	r = u == NULL || !u->ready ? -EIO : !pace_take(&u->pace, PACE_MS, PACE_BURST) ? -EAGAIN : 1;
-	if (r == 1) {
+	if (u == NULL || !u->ready) {
+		r = -EIO;
+	} else if (!pace_take(&u->pace, PACE_MS, PACE_BURST)) {
+		r = -EAGAIN;
+		USB_REFUSE(u, REFUSED_ATTACH, "workerd", chan, "usb-attach devid=%08x speed=%u result=EAGAIN", req.devid, req.speed);
+	} else {
 		r = attach(u, &req, &ans, &end);
-		if (USB_RECORD(u, "workerd pid=%d uid=%u usb-attach devid=%08x speed=%u port=%u result=%s", chan->peer.pid,
-		    chan->peer.uid, req.devid, req.speed, ans.port, r < 0 ? strerrorname_np(-r) : "ok") < 0 && r == 0)
+		if (USB_VERB(u, chan, "usb-attach devid=%08x speed=%u port=%u result=%s", req.devid, req.speed, ans.port,
+		    USB_RESULT(r)) < 0 && r == 0)
 			r = -EIO;	/* its end is closed, and the kernel frees the port */
 	}
-	hdr.status = r;
 	/* If it is gone by now, the loop will tell, and the end that closes frees the port. */
-	ipc_send_fds(chan, &hdr, &ans, sizeof(ans), &end, r == 0);
+	ipc_answer_fd(chan, &msg->hdr, r, &ans, sizeof(ans), end);
 	return 0;
 }
 
@@ -252,7 +254,6 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	struct usb *u = ((struct introducer *)ctx)->usb;
 	struct priv_usb_detach req;
 	struct usb_slot *s;
-	size_t n = 0;
 	int r = 0;
 
 	memcpy(&req, msg->data, sizeof(req));
@@ -261,14 +262,15 @@ op_usb_detach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	if (s != NULL) {
 		usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));
-		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n);
-		if (r == 0 && usbledger_is_ours(s, ports, n, NULL) != 0)
+		r = vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports);
+		if (r == 0 && usbledger_is_ours(s, ports, nports, NULL) != 0)
 			r = hcd_detach(&u->hcd, req.port);
-		USB_RECORD(u, "workerd pid=%d uid=%u usb-detach port=%u devid=%08x result=%s", chan->peer.pid, chan->peer.uid, s->port,
-		    s->devid, r < 0 ? strerrorname_np(-r) : "ok");
+		USB_VERB(u, chan, "usb-detach port=%u devid=%08x result=%s", s->port, s->devid, USB_RESULT(r));
 		s->until = MONOTIME_NEVER;
 		if (s->state != USB_ASKED)	/* else the thread's answer frees it */
-			set_free(u, s);
+			set_state(u, s, USB_FREE);
+	} else if (u != NULL) {
+		USB_REFUSE(u, REFUSED_DETACH, "workerd", chan, "usb-detach port=%u result=ENODEV", req.port);
 	}
 	return ipc_answer(chan, &msg->hdr, r, NULL, 0);
 }
@@ -281,7 +283,6 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	const struct vhci_port *at = NULL;
 	struct priv_usb_grant req;
 	struct usb_slot *s;
-	size_t n = 0;
 	int dev, r = -ENODEV;
 
 	memcpy(&req, msg->data, sizeof(req));
@@ -290,13 +291,14 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	/* The same runner asks again and again for what drivers find; a new one is as rare as an attachment. */
 	if (s != NULL && s->state == USB_THERE && (u->grants.rows[usbledger_row(&u->ledger, s)].slot == req.slot || pace_take(&u->pace, PACE_MS, PACE_BURST)) &&
-	    vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &n) == 0 &&
-	    usbledger_is_ours(s, ports, n, &at) == 1 && (dev = hcd_open_device(&u->hcd, at)) >= 0) {
+	    vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) == 0 &&
+	    usbledger_is_ours(s, ports, nports, &at) == 1 && (dev = hcd_open_device(&u->hcd, at)) >= 0) {
 		r = usbgrant_give(&u->grants, usbledger_row(&u->ledger, s), dev, req.slot, &ans);
 		close(dev);
 		if (r != 0)
-			USB_RECORD(u, "workerd pid=%d uid=%u usb-grant port=%u slot=%u nodes=%u result=%s", chan->peer.pid, chan->peer.uid,
-			    req.port, req.slot, ans.n, r < 0 ? strerrorname_np(-r) : "ok");
+			USB_VERB(u, chan, "usb-grant port=%u slot=%u nodes=%u result=%s", req.port, req.slot, ans.n, USB_RESULT(r));
+	} else if (u != NULL) {
+		USB_REFUSE(u, REFUSED_GRANT, "workerd", chan, "usb-grant port=%u slot=%u result=ENODEV", req.port, req.slot);
 	}
 	return ipc_answer(chan, &msg->hdr, r < 0 ? r : 0, &ans, sizeof(ans));
 }
@@ -310,6 +312,13 @@ usb_asker_gone(struct usb *u)
 		usbgrant_take(&u->grants, i);
 	usbledger_abandon(&u->ledger, monotime_add_ms(monotime_now(), SETTLE_MS));
 	loop_timer_set_ms(u->loop, &u->timer, 0);
+}
+
+void
+usb_stop(struct usb *u)
+{
+	usb_asker_gone(u);	/* nothing stays lent */
+	tell_refused(&u->refusals);
 }
 
 int
@@ -343,6 +352,7 @@ usb_start(struct usb *u, struct loop *loop, struct peer *const *asker, int (*nar
 	u->loop = loop;
 	u->asker = asker;
 	loop_timer_init(&u->timer, on_timer, u);
+	loop_timer_init(&u->refusals, tell_refused, u);
 	loop_timer_set_ms(loop, &u->timer, 0);
 	return r < 0 || !u->permitted ? r : loop_io_add(loop, &u->answers, u->auth.answer, EPOLLIN, on_answer, u);
 }

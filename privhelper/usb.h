@@ -2,6 +2,9 @@
 #ifndef EDGEWARD_PRIVHELPER_USB_H
 #define EDGEWARD_PRIVHELPER_USB_H
 
+#include <stdio.h>
+#include <string.h>
+
 #include "common/audit.h"
 #include "common/loop.h"
 #include "common/pace.h"
@@ -16,10 +19,21 @@
 #define AUDIT_MAX	(4u << 20)	/* bytes; then a new file is begun at the next start */
 #define TURN_MS		200	/* how often the status is read while something is under way */
 #define SETTLE_MS	30000	/* for enumeration, and for what the one before has left */
+#define REFUSED_MS	10000	/* in so much time one line for each kind of refusal */
+
+/* What is refused before anything is tried: a verb asked for too often, of no port of ours, or not lent; a record that ended its channel. */
+enum usb_refusal { REFUSED_ATTACH, REFUSED_DETACH, REFUSED_GRANT, REFUSED_TAP, REFUSED_RECORD, REFUSALS };
+
+struct usb_refused {
+	char what[AUDIT_TEXT - 20];	/* of the last one */
+	unsigned times;			/* not on record yet */
+};
 
 struct usb {
 	struct loop *loop;
 	struct loop_timer timer;
+	struct loop_timer refusals;	/* armed while they are only counted */
+	struct usb_refused refused[REFUSALS];
 	struct loop_io answers;
 	struct hcd hcd;
 	struct usbauth auth;
@@ -30,6 +44,7 @@ struct usb {
 	bool asked;			/* the thread has a job */
 	bool ready;			/* ledger and audit are there: without them no verb is possible */
 	struct usbledger ledger;
+	struct usb_slot *attaching;	/* in hcd_attach_free() */
 	struct audit audit;
 	struct usbgrants grants;
 	struct pace pace;		/* of verbs */
@@ -58,9 +73,21 @@ int usb_start(struct usb *usb, struct loop *loop, struct peer *const *asker, int
 void usb_asker_here(const struct usb *usb);
 void usb_asker_gone(struct usb *usb);
 
+/* At the end: nothing stays lent, and all that was refused is on record. */
+void usb_stop(struct usb *usb);
+
 /* A macro, so that the format is checked where it stands. 0, or -EIO: it is not on record. */
 #define USB_RECORD(u, ...)	usb_recorded(u, audit_append(&(u)->audit, __VA_ARGS__))
 int usb_recorded(const struct usb *u, int r);
+
+#define USB_RESULT(r)	((r) < 0 ? strerrorname_np(-(r)) : "ok")
+
+/* The same with who asked; and of what is refused, which is counted, and recorded later where there is much of it. */
+#define USB_WHO(fmt, who, chan)	"%s pid=%d uid=%u " fmt, who, (chan)->peer.pid, (chan)->peer.uid
+#define USB_VERB(u, chan, fmt, ...)	USB_RECORD(u, USB_WHO(fmt, "workerd", chan), __VA_ARGS__)
+#define USB_REFUSE(u, kind, who, chan, fmt, ...)	\
+	(snprintf((u)->refused[kind].what, sizeof((u)->refused[kind].what), USB_WHO(fmt, who, chan), __VA_ARGS__), usb_refused(u, kind))
+void usb_refused(struct usb *u, enum usb_refusal kind);
 
 /* Handlers of rules.c. */
 int op_usb_attach(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);

@@ -131,9 +131,13 @@ run(const uint8_t *data, size_t size)
 	usb.asker = &in.live[SIDE_WORKERD];
 	usb.loop = loop;
 	loop_timer_init(&usb.timer, nothing, NULL);
+	loop_timer_init(&usb.refusals, nothing, &usb);
 	play(loop, listener, data, size);
-	introduce_done(&in);
+	loop_io_del(loop, &in.listen);
+	for (unsigned i = 0; i < SIDES * PEERS_A_UID; i++)
+		ipc_chan_done(&in.peers[i / PEERS_A_UID][i % PEERS_A_UID].chan);
 	loop_timer_del(loop, &usb.timer);
+	loop_timer_del(loop, &usb.refusals);
 	loop_free(loop);
 	close(listener);
 	after = dup(0);

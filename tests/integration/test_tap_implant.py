@@ -5,6 +5,7 @@ descriptors, order), proto/ipc/priv.c (name, address, MTU), common/netns.c (whos
 """
 import contextlib
 import os
+import re
 import socket
 import stat
 import struct
@@ -14,7 +15,7 @@ import pytest
 
 from lib.proc import wait_for
 from test_privhelper import CONNECTD, HDR, HELLO, NET, WORK, WORKERD, Client, hello, record
-from test_usb_implant import Root, attach
+from test_usb_implant import Root, attach, refusals
 
 pytestmark = [pytest.mark.timeout(100), pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/net/tun"),
                                                            reason="skipped: needs root and /dev/net/tun")]
@@ -222,6 +223,10 @@ def test_asked_without_end_it_is_paced(root, runner):
     assert 1 <= len(made) < 100 and all(a[0] in (0, -11) for a in answers), {a[0] for a in answers}
     lines = open(f"{root.dir}/state/privhelper/audit", encoding="ascii").read().count("\n")
     assert lines <= len(made) + 3
+    root.proc.terminate()
+    root.proc.wait(20)
+    refused = refusals(root)
+    assert sum(refused.values()) == 200 - len(made) and all(re.fullmatch("tap name=eth[0-9]+ result=EAGAIN", k) for k in refused), refused
     for _, (end,) in made:
         os.close(end)
     os.close(fd)

@@ -5,9 +5,11 @@ record has its side refused for a time. B110: every number is bounded before it 
 (type, size, descriptors, order), proto/ipc/priv.c (numbers), privhelper/usb.c (what is not there).
 """
 import os
+import re
 import socket
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -81,6 +83,16 @@ class Root:
         assert "result=ok" not in audit, audit
 
 
+def refusals(root):
+    """{line of the record about a refusal, without who asked: how often}"""
+    found = {}
+    for line in open(f"{root.dir}/state/privhelper/audit", encoding="ascii"):
+        if m := re.search(r" (connectd|workerd) pid=\d+ uid=(\d+) (.*) times=(\d+) [0-9a-f]{64}$", line):
+            assert int(m[2]) == (WORK if m[1] == "workerd" else NET), line
+            found[m[3]] = found.get(m[3], 0) + int(m[4])
+    return found
+
+
 def ask(c, kind, payload=b"", **kw):
     """The status of the answer; "ended" when the channel ends instead."""
     c.sock.send(record(kind, payload, **kw))
@@ -123,6 +135,7 @@ def test_a_workerd_that_says_it_wrong_gets_nothing(root, name):
     kind, payload = MALFORMED[name]
     assert ask(root.client(WORK, WORKERD), kind, payload) == "ended"
     root.untouched()
+    wait_for(lambda: refusals(root) == {"record result=EPROTO": 1}, 5, lambda: refusals(root))
 
 
 def test_descriptors_are_not_taken(root):
@@ -135,6 +148,16 @@ def test_descriptors_are_not_taken(root):
     b.close()
     assert a.recv(1) == b""     # ours was the only other end: privhelper has closed its copy
     root.untouched()
+    wait_for(lambda: refusals(root) == {"record result=EMSGSIZE": 1}, 5, lambda: refusals(root))
+
+
+def test_an_interface_where_none_is_lent(root):
+    c, fd = root.client(WORK, WORKERD), os.open("/proc/self/ns/net", os.O_RDONLY)
+    socket.send_fds(c.sock, [struct.pack(HDR, 0x0120, record(HELLO)[2], 1, 32, 1, 0) + struct.pack("=16s6sHII", b"eth1", b"\2\0\0\0\0\1", 1500, 0, 0)], [fd])
+    os.close(fd)
+    while (got := c.take()) is not None:
+        assert got[0] != 0x0121
+    wait_for(lambda: refusals(root) == {"record result=EMSGSIZE": 1}, 5, lambda: refusals(root))
 
 
 def test_out_of_turn_and_for_what_is_not_there(root):
@@ -144,6 +167,25 @@ def test_out_of_turn_and_for_what_is_not_there(root):
         assert struct.unpack_from(HDR, b"\0" * 16) and ask(c, GRANT, struct.pack("=II", port, 0))[1][:4] == b"\0\0\0\0"
         assert ask(c, DETACH, struct.pack("=II", port, 0))[0] == 0x0115
     root.untouched()
+    assert refusals(root) == {"usb-grant port=0 slot=0 result=ENODEV": 1}
+    root.proc.terminate()
+    root.proc.wait(20)
+    assert refusals(root) == {"usb-grant port=0 slot=0 result=ENODEV": 1, "usb-grant port=4095 slot=0 result=ENODEV": 3,
+                              "usb-detach port=4095 result=ENODEV": 4}
+
+
+def test_refused_without_end(root):
+    """Each refusal is counted in the record, which grows by a line of each kind in ten seconds and no faster, however often the asker begins anew."""
+    began = time.monotonic()
+    for _ in range(40):
+        c = root.client(WORK, WORKERD)
+        for _ in range(50):
+            assert ask(c, DETACH, struct.pack("=II", 3, 0))[0] == 0x0115
+        c.sock.close()
+    assert len(open(f"{root.dir}/state/privhelper/audit", encoding="ascii").readlines()) <= 2 + (time.monotonic() - began) // 10
+    root.proc.terminate()
+    root.proc.wait(20)
+    assert refusals(root) == {"usb-detach port=3 result=ENODEV": 2000}
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH, GRANT])
@@ -159,6 +201,7 @@ def test_connectd_has_no_verb(root, kind):
     payload = attach() if kind == ATTACH else struct.pack("=II", 0, 0)
     assert ask(root.client(NET, CONNECTD), kind, payload) == "ended"
     root.untouched()
+    wait_for(lambda: refusals(root) == {"record result=EPROTO": 1}, 5, lambda: refusals(root))
 
 
 def test_connectd_cannot_say_that_it_is_workerd(root):

@@ -42,7 +42,9 @@ start(uid_t net, uid_t work)
 void
 stop(void)
 {
-	introduce_done(&in);
+	loop_io_del(loop, &in.listen);
+	for (unsigned i = 0; i < SIDES * PEERS_A_UID; i++)
+		ipc_chan_done(&in.peers[i / PEERS_A_UID][i % PEERS_A_UID].chan);
 	loop_free(loop);
 }
 

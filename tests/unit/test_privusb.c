@@ -172,6 +172,79 @@ test_pace(void **state)
 	assert_int_equal(r, -EAGAIN);
 }
 
+static int64_t clock_ns;
+
+static int64_t
+mock_clock(void)
+{
+	return clock_ns;
+}
+
+/* How often text stands in the record. */
+static unsigned
+recorded(const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *p = get("state/privhelper/audit"); (p = strstr(p, text)) != NULL; p++)
+		n++;
+	return n;
+}
+
+/* The first refusal is on record at once, and all of them by and by; a flood of them makes one line of each kind in ten seconds. */
+static void
+test_refused_is_on_record(void **state)
+{
+	struct priv_usb_attached a;
+	struct priv_usb_granted g;
+	struct priv_tap tap = { .name = "eth1", .mac = { 2 }, .mtu = 1500 };
+	struct ipc_msg msg = { .hdr = { .type = PRIV_REQ_TAP, .id = 9, .len = sizeof(tap), .nfds = 1 }, .data = (uint8_t *)&tap, .nfds = 1, .fds = { -1 } };
+	struct ipc_hdr ans;
+	int end;
+
+	clock_ns = (int64_t)1000 * 1000000000;
+	monotime_set_source(mock_clock, NULL);
+	usb.pace.next = monotime_add_ms(monotime_now(), 1000000);
+	assert_int_equal(ask_detach(1), 0);
+	assert_int_equal(recorded("workerd pid="), 1);
+	assert_int_equal(recorded(" usb-detach port=1 result=ENODEV times=1"), 1);
+	for (int i = 0; i < 500; i++) {
+		assert_int_equal(ask_detach(1), 0);
+		assert_int_equal(ask_grant(1, 3, &g), -ENODEV);
+		assert_int_equal(ask_attach(0x10002, 3, &a, &end), -EAGAIN);
+		assert_int_equal(op_tap(&chan, &msg, &in), 0);
+		assert_int_equal(recv(peer, &ans, sizeof(ans), 0), sizeof(ans));
+		assert_int_equal(ans.status, -EPERM);
+	}
+	assert_int_equal(recorded("times="), 1);
+	clock_ns += (int64_t)REFUSED_MS * 1000000;
+	turn_until(USB_FREE);
+	assert_int_equal(loop_turn(usb.loop, 0), 0);
+	assert_int_equal(recorded("times="), 5);
+	assert_int_equal(recorded(" usb-detach port=1 result=ENODEV times=500"), 1);
+	assert_int_equal(recorded(" usb-grant port=1 slot=3 result=ENODEV times=500"), 1);
+	assert_int_equal(recorded(" usb-attach devid=00010002 speed=3 result=EAGAIN times=500"), 1);
+	assert_int_equal(recorded(" tap name=eth1 result=EPERM times=500"), 1);
+	/* What is only counted when it ends is told then. */
+	assert_int_equal(ask_detach(1), 0);
+	assert_int_equal(recorded("times="), 5);
+	usb_stop(&usb);
+	assert_int_equal(recorded("times="), 6);
+	monotime_set_source(NULL, NULL);
+}
+
+/* No record, no line, and no end of it either. */
+static void
+test_refused_without_a_record(void **state)
+{
+	usb.ready = false;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ask_detach(1), 0);
+	usb.ready = true;
+	usb_stop(&usb);
+	assert_int_equal(recorded("times="), 0);
+}
+
 static void
 test_b115_sweep(void **state)
 {
@@ -243,7 +316,7 @@ test_detach_repeated(void **state)
 	turn_until(USB_ASKED);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(ask_detach(0), 0);
-	for (p = get("state/privhelper/audit"); (p = strstr(p, "usb-detach port=0")) != NULL; p++)
+	for (p = get("state/privhelper/audit"); (p = strstr(p, "usb-detach port=0 devid")) != NULL; p++)
 		lines++;
 	assert_int_equal(lines, 1);
 	close(end);
@@ -290,7 +363,7 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_attach), T(test_already_open), T(test_descriptors_later), T(test_descriptors_never), T(test_b112_full), T(test_refusals), T(test_pace), T(test_b115_sweep),
+		T(test_attach), T(test_already_open), T(test_descriptors_later), T(test_descriptors_never), T(test_b112_full), T(test_refusals), T(test_pace), T(test_refused_is_on_record), T(test_refused_without_a_record), T(test_b115_sweep),
 		T(test_b115_foreign), T(test_b115_answer_for_another), T(test_detach_repeated), T(test_b88_directory),
 		T(test_rules),
 	};

@@ -33,7 +33,7 @@ put(const char *name, const void *text, size_t len)
 const char *
 get(const char *name)
 {
-	static char text[1024];
+	static char text[2048];
 	char path[192];
 	int fd;
 	ssize_t n;
