@@ -49,11 +49,14 @@ timer_over(struct loop_timer *timer)
 	struct record_head *h = wl->rec.h;
 	int64_t now = monotime_now().ns;
 
+	/* A workerd that is killed here has either left the time in the record or what follows from it. */
 	if (h->deadline != 0 && h->deadline <= now) {
-		h->deadline = 0;
 		workload_event(wl, EV_TIMEOUT);
+		h->deadline = 0;
 		arm(wl);
 	} else if (h->grace_end != 0 && h->grace_end <= now) {
+		if (wl->state <= ST_RUNNING)
+			h->flags |= RECORD_F_KILL;
 		h->grace_end = 0;
 		arm(wl);
 		workload_event(wl, EV_GRACE);
@@ -332,22 +335,25 @@ note_told(struct workload *wl)
 static void
 mark(struct workload *wl, unsigned actions, int signo)
 {
+	static const struct {
+		unsigned action;
+		uint32_t flag;
+	} marks[] = { { ACT_CANCEL, RECORD_F_CANCEL }, { ACT_MARK_TIMEOUT, RECORD_F_TIMEOUT }, { ACT_MARK_LIMIT, RECORD_F_LIMIT },
+		{ ACT_KILL, RECORD_F_KILL } };
 	struct record_head *h = wl->rec.h;
+	uint32_t flags = 0;
 
 	if (h == NULL)
 		return;
-	if ((actions & ACT_CANCEL) != 0)
-		h->flags |= RECORD_F_CANCEL;
-	if ((actions & ACT_MARK_TIMEOUT) != 0)
-		h->flags |= RECORD_F_TIMEOUT;
-	if ((actions & ACT_MARK_LIMIT) != 0)
-		h->flags |= RECORD_F_LIMIT;
+	for (unsigned i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		flags |= (actions & marks[i].action) != 0 ? marks[i].flag : 0;
+	h->flags |= flags;	/* at one stroke: why, and that it is to end */
 	if ((actions & ACT_REMEMBER) != 0 && h->pending_signal != SIGKILL)
 		h->pending_signal = signo;
 	if ((actions & ACT_MARK_DISOWN) != 0 && (h->flags & RECORD_F_DISOWNED) == 0) {
-		h->flags |= RECORD_F_DISOWNED;
 		h->grace_end = monotime_add_ms(monotime_now(), wl->state == ST_ENDED ? DISOWNED_KEEP_MS :
 		    wl->w->conf.work_kill_grace).ns;
+		h->flags |= RECORD_F_DISOWNED;
 	}
 }
 
@@ -356,12 +362,15 @@ flush(struct workload *wl)
 {
 	int signo = wl->rec.h != NULL ? wl->rec.h->pending_signal : 0;
 
-	if (signo == SIGKILL)
+	if (signo == 0)
+		return;
+	if (signo == SIGKILL) {
+		wl->rec.h->flags |= RECORD_F_KILL;
 		kill_tree(wl);
-	else if (signo != 0)
+	} else {
 		pass_signal(wl, signo);
-	if (wl->rec.h != NULL)
-		wl->rec.h->pending_signal = 0;
+	}
+	wl->rec.h->pending_signal = 0;
 }
 
 static void
@@ -468,11 +477,11 @@ workload_end(struct workload *wl)
 {
 	if (wl->state >= ST_DRAINING && !stage_is_before(wl))
 		return;
+	if (wl->rec.h != NULL && wl->rec.h->grace_end == 0)
+		wl->rec.h->grace_end = monotime_add_ms(monotime_now(), wl->w->conf.work_kill_grace).ns;
 	workload_signal(wl, SIGTERM);
-	if (wl->rec.h == NULL || wl->rec.h->grace_end != 0)
-		return;
-	wl->rec.h->grace_end = monotime_add_ms(monotime_now(), wl->w->conf.work_kill_grace).ns;
-	arm(wl);
+	if (wl->rec.h != NULL)
+		arm(wl);
 }
 
 void
@@ -506,6 +515,8 @@ life_resume(struct workload *wl)
 {
 	if (wl->rec.h->pending_signal != 0)
 		flush(wl);
+	if ((wl->rec.h->flags & RECORD_F_KILL) != 0)
+		kill_tree(wl);
 	arm(wl);
 }
 

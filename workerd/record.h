@@ -33,6 +33,7 @@
 #define RECORD_F_CONTAINER	0x80u	/* the payload is an engine's client: what it uses is not what the workload uses */
 #define RECORD_F_TREE_GONE	0x20u	/* nothing lives; drain_to is set */
 #define RECORD_F_TOLD		0x100u	/* its start is in the events: a later workerd does not tell it again */
+#define RECORD_F_KILL		0x200u	/* the launcher has been told to end it, or was about to be: said again by a later workerd */
 
 struct record_digest {
 	XXH3_state_t state;

@@ -137,7 +137,7 @@ begin(struct workload *wl)
 	output_close(wl);
 	ipc_chan_done(&wl->init);
 	leases_ended(wl);
-	h->flags &= ~(RECORD_F_TREE_GONE | RECORD_F_TIMEOUT | RECORD_F_LIMIT);
+	h->flags &= ~(RECORD_F_TREE_GONE | RECORD_F_TIMEOUT | RECORD_F_LIMIT | RECORD_F_KILL);
 	if (stage_is_after(wl))
 		h->flags &= ~RECORD_F_CANCEL;
 	h->pending_signal = 0;

@@ -823,6 +823,64 @@ def test_b46_killed_at_each_call_of_a_life(device):
     print(f"{hits} stop points")
 
 
+DECIDED = {     # what makes workerd end it, and what is told then
+    "timeout": ({}, ["sleep", "600"], {"timeout": 2}, workdrv.TIMEOUT),
+    "limit": ({"policy": "[limits]\noutput = 4096\n"}, ["sh", "-c", "head -c 9000 /dev/zero; exec sleep 600"], {}, workdrv.LIMIT),
+    "grace": ({"conf": "kill-grace = 1s\n"}, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], {}, workdrv.CANCELLED),
+}
+
+
+@root
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", DECIDED)
+def test_b46_an_end_that_was_decided_comes(device, kind):
+    """B46: workerd is killed as it enters its nth sendmsg(), for each one it makes from the start of a workload until that has ended by
+    its decision: its time was up, its output was too long, its grace was over. Where the word to the launcher is the one that is cut
+    off, the next workerd must say it (life.c, life_resume()): nothing else would."""
+    if shutil.which("strace") is None:
+        pytest.skip("skipped: no strace")
+    options, argv, start, outcome = DECIDED[kind]
+    dev = device(**options)
+    nth, hit = 1, True
+    while hit and nth < 40:
+        pid = dev.workerd_pid()
+        tracer = traced(pid, "-e", "trace=sendmsg", "-e", f"inject=sendmsg:signal=KILL:when={nth}")
+        handle, asked = dev.handle(), False
+        end = time.monotonic() + 12
+        try:
+            dev.ask_start(argv, handle, **start)
+        except OSError:
+            pass
+        while handle not in dev.runs or dev.runs[handle].info["state"] != workdrv.ENDED:
+            assert time.monotonic() < end, f"sendmsg {nth}: it does not end: {dev.log_text()}"
+            r = dev.runs.get(handle)
+            try:
+                if r is not None and r.wid and r.epoch == 0:
+                    dev.sub(r, 0)
+                if kind == "grace" and r is not None and r.wid and not asked and b"up" in r.data:
+                    dev.send(workdrv.DISOWN_T, workdrv.REF.pack(r.wid, 0))
+                    asked = True
+                dev.step(0.1)
+            except OSError:
+                dev.connect()
+                asked = asked and dev.runs[handle].info["flags"] & 0x02 != 0 if handle in dev.runs else False
+                if handle not in dev.runs:          # nobody had heard of it
+                    break
+        hit = not proc.alive(pid)
+        if not hit:
+            tracer.terminate()
+        tracer.communicate(timeout=20)
+        r = dev.runs.get(handle)
+        if r is not None:
+            assert r.info["outcome"] in (outcome, workdrv.LOST) and (r.info["outcome"] == outcome or nth < 4), (nth, r.info)
+            if kind == "timeout" and r.info["outcome"] == outcome:
+                assert r.info["finished_at"] - r.info["started_at"] < 3.7e9, f"sendmsg {nth}: it got its time twice"
+            dev.finish(r, digest=False)
+        assert dev.settled()
+        nth += 1
+    assert nth > 4, "too few stop points"
+
+
 @root
 def test_no_start_under_the_name_of_a_carrier(device):
     """It came to the launcher between the carrier's end and the word that this is forgotten, which was then about a workload that lives."""
