@@ -249,6 +249,21 @@ add_spelling(struct redact *r, const struct redact_value *v, unsigned which, siz
 	return got < 0 ? got : 0;
 }
 
+/* What is only sometimes printed, and takes the most room: what is left of it. */
+static int
+add_wrapped(struct redact *r, const struct redact_value *v, size_t *dropped)
+{
+	struct redact_value t = trim(v);
+	uint8_t buf[SPELLING_WRAP_MAX * 2];
+	int got = 1;
+
+	for (unsigned which = 0; which < SPELLINGS_WRAPPED && got == 1 && t.len <= SPELLING_WRAP_MAX; which++)
+		got = add_pattern(r, buf, spelling_wrapped(t.data, t.len, which, buf));
+	explicit_bzero(buf, sizeof(buf));
+	*dropped += got == 0;
+	return got < 0 ? got : 0;
+}
+
 int
 redact_new(const struct redact_value *values, size_t n, struct redact **ret_redact, size_t *ret_dropped)
 {
@@ -267,6 +282,8 @@ redact_new(const struct redact_value *values, size_t n, struct redact **ret_reda
 		for (size_t i = 0; i < n && err == 0 && which == 2; i++)
 			err = add_lines(r, &values[i], &dropped);
 	}
+	for (size_t i = 0; i < n && err == 0; i++)
+		err = add_wrapped(r, &values[i], &dropped);
 	if (err == 0)
 		err = link_nodes(r);
 	if (err < 0) {

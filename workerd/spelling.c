@@ -51,11 +51,12 @@ lines(struct text *t, const char *end)
 /* ---- escapes ---- */
 
 #define ESC_SLASH	0x01u	/* '/' too */
-#define ESC_HTML	0x02u	/* < > & too, as Go does */
+#define ESC_UPPER	0x02u	/* digits of \u */
 #define ESC_ASCII	0x04u	/* nothing above 0x7f, as Python does */
 #define ESC_C		0x08u	/* not JSON's \u: \xHH */
 #define ESC_OCTAL	0x10u	/* \ooo */
 #define ESC_SINGLE	0x20u	/* the single quote, not the double one */
+#define ESC_ALL		0x40u	/* every character as \u */
 
 /* One character of UTF-8 and its length; 0 if it is none. */
 static uint32_t
@@ -77,11 +78,11 @@ character(const uint8_t *p, size_t len, size_t *ret_n)
 }
 
 static void
-put_u(struct text *t, uint32_t v)
+put_u(struct text *t, uint32_t v, unsigned how)
 {
 	puts_to(t, "\\u");
 	for (int shift = 12; shift >= 0; shift -= 4)
-		put(t, (uint8_t)lower[v >> shift & 15]);
+		put(t, (uint8_t)((how & ESC_UPPER) != 0 ? upper : lower)[v >> shift & 15]);
 }
 
 static void
@@ -97,27 +98,28 @@ put_code(struct text *t, uint8_t c, unsigned how)
 		put(t, (uint8_t)lower[c >> 4]);
 		put(t, (uint8_t)lower[c & 15]);
 	} else {
-		put_u(t, c);
+		put_u(t, c, how);
 	}
 }
 
 static void
-put_wide(struct text *t, size_t *i)
+put_wide(struct text *t, size_t *i, unsigned how)
 {
 	size_t n;
 	uint32_t v = character(t->p + *i, t->len - *i, &n);
 
 	*i += n - 1;
 	if (v > 0xffff) {
-		put_u(t, 0xd800 + ((v - 0x10000) >> 10));
-		put_u(t, 0xdc00 + (v & 0x3ff));
+		put_u(t, 0xd800 + ((v - 0x10000) >> 10), how);
+		put_u(t, 0xdc00 + (v & 0x3ff), how);
 	} else {
-		put_u(t, v != 0 ? v : 0xfffd);
+		put_u(t, v != 0 ? v : 0xfffd, how);
 	}
 }
 
+/* coded: what of ASCII is written as \u beside the control characters. */
 static void
-escape(struct text *t, unsigned how)
+escape(struct text *t, unsigned how, const char *coded)
 {
 	static const char short_of[] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r' };
 	uint8_t quote = (how & ESC_SINGLE) != 0 ? '\'' : '"';
@@ -125,7 +127,9 @@ escape(struct text *t, unsigned how)
 	for (size_t i = 0; i < t->len; i++) {
 		uint8_t c = t->p[i];
 
-		if (c == '\\' || c == quote || (c == '/' && (how & ESC_SLASH) != 0)) {
+		if (c != '\0' && c < 0x80 && ((how & ESC_ALL) != 0 || strchr(coded, c) != NULL)) {
+			put_u(t, c, how);
+		} else if (c == '\\' || c == quote || (c == '/' && (how & ESC_SLASH) != 0)) {
 			put(t, '\\');
 			put(t, c);
 		} else if (c < sizeof(short_of) && short_of[c] != '\0') {
@@ -133,12 +137,10 @@ escape(struct text *t, unsigned how)
 			put(t, (uint8_t)short_of[c]);
 		} else if (c < 0x20 || (c == 0x7f && (how & (ESC_C | ESC_OCTAL)) != 0)) {
 			put_code(t, c, how);
-		} else if ((how & ESC_HTML) != 0 && (c == '<' || c == '>' || c == '&')) {
-			put_code(t, c, 0);
 		} else if (c >= 0x80 && (how & (ESC_C | ESC_OCTAL)) != 0) {
 			put_code(t, c, how);
 		} else if (c >= 0x80 && (how & ESC_ASCII) != 0) {
-			put_wide(t, &i);
+			put_wide(t, &i, how);
 		} else {
 			put(t, c);
 		}
@@ -183,9 +185,19 @@ shell(struct text *t, bool backslash)
 
 /* ---- base64, hex ---- */
 
-/* The characters that depend on the value alone when skip bytes stand before it. */
 static void
-base64(struct text *t, size_t skip, const char *alphabet, size_t wrap)
+percent_all(struct text *t, const char *digits)
+{
+	for (size_t i = 0; i < t->len; i++) {
+		put(t, '%');
+		put(t, (uint8_t)digits[t->p[i] >> 4]);
+		put(t, (uint8_t)digits[t->p[i] & 15]);
+	}
+}
+
+/* The characters that depend on the value alone when skip bytes stand before it; wrap: of a line, 0 = none, of which the first has begin. */
+static void
+base64(struct text *t, size_t skip, const char *alphabet, size_t wrap, size_t begin)
 {
 	size_t first = (8 * skip + 5) / 6, end = 8 * (skip + t->len) / 6;
 
@@ -194,7 +206,7 @@ base64(struct text *t, size_t skip, const char *alphabet, size_t wrap)
 
 		for (size_t b = 6 * i; b < 6 * i + 6; b++)
 			bits = bits << 1 | (t->p[b / 8 - skip] >> (7 - b % 8) & 1);
-		if (wrap != 0 && i > 0 && i % wrap == 0)
+		if (wrap != 0 && i > first && (i - first) % wrap == begin % wrap)
 			put(t, '\n');
 		put(t, (uint8_t)alphabet[bits]);
 	}
@@ -211,14 +223,14 @@ hex(struct text *t, const char *digits)
 
 /* As JSON inside of JSON. The first result lies at the end of the room and is read from there. */
 static void
-twice(struct text *t)
+twice(struct text *t, unsigned how)
 {
 	struct text inner = { t->p, t->len, t->dst + 12 * t->len, 0 };
 
-	escape(&inner, 0);
+	escape(&inner, how, "");
 	t->p = inner.dst;
 	t->len = inner.n;
-	escape(t, 0);
+	escape(t, 0, "");
 }
 
 size_t
@@ -240,14 +252,14 @@ spelling_make(unsigned which, const uint8_t *value, size_t len, uint8_t *dst)
 	case 2: lines(&t, "\n"); break;
 	case 3: lines(&t, ""); break;
 	case 4: lines(&t, " "); break;
-	case 5: escape(&t, 0); break;
-	case 6: escape(&t, ESC_SLASH); break;
-	case 7: escape(&t, ESC_HTML); break;
-	case 8: escape(&t, ESC_ASCII); break;
-	case 9: escape(&t, ESC_C); break;
-	case 10: escape(&t, ESC_OCTAL); break;
-	case 11: escape(&t, ESC_C | ESC_SINGLE); break;
-	case 12: twice(&t); break;
+	case 5: escape(&t, 0, ""); break;
+	case 6: escape(&t, ESC_SLASH, ""); break;
+	case 7: escape(&t, 0, "<>&"); break;
+	case 8: escape(&t, ESC_ASCII, ""); break;
+	case 9: escape(&t, ESC_C, ""); break;
+	case 10: escape(&t, ESC_OCTAL, ""); break;
+	case 11: escape(&t, ESC_C | ESC_SINGLE, ""); break;
+	case 12: twice(&t, 0); break;
 	case 13: percent(&t, "-_.~", false, upper); break;
 	case 14: percent(&t, "-_.~", false, lower); break;
 	case 15: percent(&t, "-_.~", true, upper); break;
@@ -257,13 +269,46 @@ spelling_make(unsigned which, const uint8_t *value, size_t len, uint8_t *dst)
 	case 19: percent(&t, "-_.~!'()*", false, upper); break;
 	case 20: shell(&t, false); break;
 	case 21: shell(&t, true); break;
-	case 22: case 23: case 24: base64(&t, which - 22, std, 0); break;
-	case 25: case 26: case 27: base64(&t, which - 25, url, 0); break;
-	case 28: base64(&t, 0, std, 76); break;
-	case 31: base64(&t, 0, std, 64); break;
+	case 22: case 23: case 24: base64(&t, which - 22, std, 0, 0); break;
+	case 25: case 26: case 27: base64(&t, which - 25, url, 0, 0); break;
+	case 28: base64(&t, 0, std, 76, 0); break;
+	case 31: base64(&t, 0, std, 64, 0); break;
 	case 29: hex(&t, lower); break;
 	case 30: hex(&t, upper); break;
+	/* what writers of JSON escape beside what they must: PHP, Gson, .NET, templates, and digits in the other case */
+	case 32: escape(&t, ESC_SLASH | ESC_ASCII, ""); break;
+	case 33: escape(&t, 0, "<>&='"); break;
+	case 34: escape(&t, ESC_ASCII | ESC_UPPER, "\"'<>&+`"); break;
+	case 35: escape(&t, ESC_ASCII, "<>&'"); break;
+	case 36: escape(&t, ESC_ASCII, "<>&"); break;
+	case 37: escape(&t, ESC_ASCII | ESC_UPPER, ""); break;
+	case 38: twice(&t, ESC_ASCII); break;
+	case 39: escape(&t, ESC_ALL | ESC_ASCII, ""); break;
+	case 40: escape(&t, ESC_ALL | ESC_ASCII | ESC_UPPER, ""); break;
+	/* forms of browsers and Java, PHP, .NET; a whole address; a part of its path; everything */
+	case 41: percent(&t, "*-._", true, upper); break;
+	case 42: percent(&t, "-_.", true, upper); break;
+	case 43: percent(&t, "-_.!*()", true, lower); break;
+	case 44: percent(&t, ";,/?:@&=+$-_.!~*'()#", false, upper); break;
+	case 45: percent(&t, "$&+:=@-_.~", false, upper); break;
+	case 46: percent_all(&t, upper); break;
+	case 47: percent_all(&t, lower); break;
 	default: return 0;
 	}
+	return t.n;
+}
+
+size_t
+spelling_wrapped(const uint8_t *value, size_t len, unsigned which, uint8_t *dst)
+{
+	static const size_t widths[] = { 76, 64 };
+	struct text t = { value, len, dst, 0 };
+	size_t skip = which % 3, wrap = widths[which / 3 % 2], first = (8 * skip + 5) / 6;
+	/* A line has whole groups of four characters, so of four columns one is possible. */
+	size_t begin = 4 * (which / 6 + 1) - first % 4;
+
+	if (begin >= wrap || begin >= 8 * (skip + len) / 6 - first)
+		return 0;
+	base64(&t, skip, std, wrap, begin);
 	return t.n;
 }

@@ -143,7 +143,7 @@ known_spellings(void **state)
 		{ 13, "a b/\xc3\xa9", "a%20b%2F%C3%A9" }, { 14, "a/b", "a%2fb" }, { 15, "a b", "a+b" }, { 16, "a b/", "a+b%2f" },
 		{ 17, "a/b c", "a/b%20c" }, { 18, "\xff/", "%ff/" }, { 19, "(a b)!", "(a%20b)!" }, { 20, "it's", "it'\\''s" },
 		{ 21, "a b$", "a\\ b\\$" }, { 22, "abc", "YWJj" }, { 23, "abc", "FiY" }, { 24, "abc", "hYm" }, { 25, "\xff\xef\xff", "_-__" },
-		{ 29, "\x01\xab", "01ab" }, { 30, "\x01\xab", "01AB" },
+		{ 29, "\x01\xab", "01ab" }, { 30, "\x01\xab", "01AB" }, { 38, "\xc3\xa9", "\\\\u00e9" },
 	};
 	uint8_t buf[4096];
 
@@ -153,6 +153,76 @@ known_spellings(void **state)
 		buf[n] = '\0';
 		assert_string_equal((char *)buf, rows[i].want);
 	}
+}
+
+/*
+ * What other programs print of one value, taken from them and not from spelling.c: the writers of JSON of PHP, Gson, .NET, Flask and Go,
+ * one that has only \\u; forms as URLSearchParams, PHP and .NET send them, encodeURI(), PathEscape() of Go, and every byte.
+ */
+static void
+as_others_print_it(void **state)
+{
+	static const char value[] = "tok/Ab+c~e*f=g&j!k<Z\xc3\xa4\"w'(7)";
+	static const char *const values[] = { value };
+	static const char *const printed[] = {
+		"tok\\/Ab+c~e*f=g&j!k<Z\\u00e4\\\"w'(7)", "tok/Ab+c~e*f\\u003dg\\u0026j!k\\u003cZ\xc3\xa4\\\"w\\u0027(7)",
+		"tok/Ab\\u002Bc~e*f=g\\u0026j!k\\u003CZ\\u00E4\\u0022w\\u0027(7)", "tok/Ab+c~e*f=g\\u0026j!k\\u003cZ\\u00e4\\\"w\\u0027(7)",
+		"tok/Ab+c~e*f=g\\u0026j!k\\u003cZ\\u00e4\\\"w'(7)", "tok/Ab+c~e*f=g&j!k<Z\\u00E4\\\"w'(7)",
+		"\\u0074\\u006f\\u006b\\u002f\\u0041\\u0062\\u002b\\u0063\\u007e\\u0065\\u002a\\u0066\\u003d\\u0067\\u0026\\u006a\\u0021\\u006b\\u003c"
+		"\\u005a\\u00e4\\u0022\\u0077\\u0027\\u0028\\u0037\\u0029",
+		"tok%2FAb%2Bc%7Ee*f%3Dg%26j%21k%3CZ%C3%A4%22w%27%287%29", "tok%2FAb%2Bc%7Ee%2Af%3Dg%26j%21k%3CZ%C3%A4%22w%27%287%29",
+		"tok%2fAb%2bc%7ee*f%3dg%26j!k%3cZ%c3%a4%22w%27(7)", "tok/Ab+c~e*f=g&j!k%3CZ%C3%A4%22w'(7)",
+		"tok%2FAb+c~e%2Af=g&j%21k%3CZ%C3%A4%22w%27%287%29",
+		"%74%6F%6B%2F%41%62%2B%63%7E%65%2A%66%3D%67%26%6A%21%6B%3C%5A%C3%A4%22%77%27%28%37%29",
+		"%74%6f%6b%2f%41%62%2b%63%7e%65%2a%66%3d%67%26%6a%21%6b%3c%5a%c3%a4%22%77%27%28%37%29",
+	};
+	struct redact *r = make(values, 1);
+
+	for (size_t i = 0; i < sizeof(printed) / sizeof(printed[0]); i++) {
+		static struct plan p;
+
+		p = (struct plan){ .r = r };
+		feed(&p, printed[i], strlen(printed[i]), 5, OUT_MAX, false);
+		p.out[p.n] = '\0';
+		assert_string_equal((char *)p.out, REDACT_MARK);
+	}
+	redact_free(r);
+}
+
+/* Something stands before it and behind it, as in a file of settings: it may be broken at any group of a line. */
+static void
+in_lines_of_base64(void **state)
+{
+	static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char *const values[] = { "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "short1", "a value that is longer than a line of 76 characters "
+	    "is when it is printed, which is what makes it break twice; and it goes on for a while" };
+	struct redact *r = make(values, 3);
+	static struct plan p;
+
+	for (size_t before = 0; before < 180; before++) {
+		size_t width = before % 2 == 0 ? 76 : 64, len = strlen(values[before % 3]), from, to, n = 0, at;
+		char text[1024], raw[512];
+
+		memset(raw, 'p', sizeof(raw));
+		memcpy(raw + before, values[before % 3], len);
+		for (size_t i = 0; i < (before + len + 30) / 3 * 4; i++) {
+			uint32_t bits = (uint32_t)(uint8_t)raw[i / 4 * 3] << 16 | (uint32_t)(uint8_t)raw[i / 4 * 3 + 1] << 8 | (uint8_t)raw[i / 4 * 3 + 2];
+
+			if (i > 0 && i % width == 0)
+				text[n++] = '\n';
+			text[n++] = alphabet[bits >> (18 - 6 * (i % 4)) & 63];
+		}
+		from = (8 * before + 5) / 6;		/* the characters that are of the value alone */
+		to = 8 * (before + len) / 6 - 1;
+		from += from / width;
+		to += to / width;
+		p = (struct plan){ .r = r };
+		feed(&p, text, n, 11, OUT_MAX, false);
+		at = (size_t)((uint8_t *)memmem(p.out, p.n, REDACT_MARK, REDACT_MARK_LEN) - p.out);
+		if (p.n != n - (to - from + 1) + REDACT_MARK_LEN || at != from)
+			fail_msg("behind %zu bytes, in lines of %zu: %.*s", before, width, (int)p.n, (char *)p.out);
+	}
+	redact_free(r);
 }
 
 /* What `base64` and `openssl base64` print of a long value has newlines in it. */
@@ -316,7 +386,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_and_borders), cmocka_unit_test(every_spelling), cmocka_unit_test(known_spellings),
-		cmocka_unit_test(wrapped_base64), cmocka_unit_test(lines_of_a_key), cmocka_unit_test(silence),
+		cmocka_unit_test(as_others_print_it), cmocka_unit_test(in_lines_of_base64), cmocka_unit_test(wrapped_base64), cmocka_unit_test(lines_of_a_key), cmocka_unit_test(silence),
 		cmocka_unit_test(as_a_naive_search), cmocka_unit_test(large_values),
 	};
 
