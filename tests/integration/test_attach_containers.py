@@ -82,6 +82,19 @@ def test_it_is_inside_and_has_what_the_container_has(dev, run, engine):        #
     assert Inside(dev, run, "ls", "/run", "-la").end() == 0
 
 
+@pytest.mark.parametrize("flags", [0, INPUT, TTY | INPUT])
+def test_the_machines_null_device_keeps_its_owner(dev, run, engine, flags):        # noqa: F811
+    """crun gives the standard input of what is executed to the container's user (1.8.1 does), a runner: it is none of the machine's nodes."""
+    s = Inside(dev, run, "sh", "-c", "echo up; [ -c /proc/self/fd/0 ] && echo node; [ -t 0 ] || cat; exit 3", flags=flags)
+    s.expect(b"up")
+    if flags == INPUT:
+        with socket.socket(fileno=os.dup(s.fd)) as end:
+            end.shutdown(socket.SHUT_WR)
+    assert s.end() == 3
+    assert (b"node" in s.seen) == (flags & TTY != 0), s.seen
+    assert engine.null() == (0, 0, 0o666)
+
+
 def test_words_are_words(dev, run):
     argv = ["a b", "$(id)", "--privileged", "-it", "'", '"', "", "`id`", ";", "\\"]
     s = Inside(dev, run, "sh", "-c", 'for a; do printf "<%s>" "$a"; done', "sh", *argv)

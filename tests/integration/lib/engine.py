@@ -6,6 +6,7 @@ namespace without the v2 tree, which stays mounted everywhere else.
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 
@@ -49,7 +50,10 @@ class Engine:
     def start(self):
         podman = ["podman", "--root", f"{self.dir}/root", "--runroot", f"{self.dir}/run", "--storage-driver", "vfs", "system", "service", "--time",
                   "0", f"unix://{self.socket}"]
-        script = 'mount --make-rprivate /; [ ! -d /sys/fs/cgroup/unified ] || umount /sys/fs/cgroup/unified; exec "$@"'
+        # With a null device of its own: what an engine does to it must not be done to the machine's.
+        os.makedirs(f"{self.dir}/dev", exist_ok=True)
+        script = (f'mount --make-rprivate /; [ ! -d /sys/fs/cgroup/unified ] || umount /sys/fs/cgroup/unified; mount -t tmpfs -o mode=755 none {self.dir}/dev; '
+                  f'mknod -m 666 {self.dir}/dev/null c 1 3; mount --bind {self.dir}/dev/null /dev/null; exec "$@" </dev/null')
         if os.path.exists(self.socket):
             os.unlink(self.socket)
         self.log = open(f"{self.dir}/log", "ab")
@@ -58,6 +62,11 @@ class Engine:
         wait_for(lambda: os.path.exists(self.socket), 30, "podman's socket")
         os.chown(self.socket, 0, self.gid)
         os.chmod(self.socket, 0o660)
+
+    def null(self):
+        """Owner, group and mode of the engine's /dev/null."""
+        st = os.stat(os.path.join(f"/proc/{self.service.pid}/root", "dev/null"))
+        return st.st_uid, st.st_gid, stat.S_IMODE(st.st_mode)
 
     def stop(self):
         self.service.kill()
