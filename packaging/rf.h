@@ -36,6 +36,7 @@ struct rf_job {
 struct rf_cgroup {
 	char base[PATH_MAX];
 	uid_t uid;
+	ino_t filtered;		/* that one has the filter of rf_cgroup_deny_fuse(); the kernel gives no other the same number */
 };
 
 /* Finds the place; makes nothing yet. 0 or -errno. */
@@ -46,7 +47,7 @@ int rf_cgroup_make(const struct rf_cgroup *cg, int *ret_fd);
 
 /* Root only: from now on nobody in it, or below, opens /dev/fuse, whatever its node is called. 0 or -errno; -EPERM also where a parent's
  * filter would hold no longer. */
-int rf_cgroup_deny_fuse(const struct rf_cgroup *cg);
+int rf_cgroup_deny_fuse(struct rf_cgroup *cg);
 
 /* Gives what is in it a second to end, kills what is left and removes it: three seconds at most. */
 void rf_cgroup_remove(const struct rf_cgroup *cg);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -84,13 +85,17 @@ attach_filter(int cmd, int dir, int prog)
 
 /* A parent's filter that may be overridden holds no longer where there is one of our own: then that one has to do. */
 int
-rf_cgroup_deny_fuse(const struct rf_cgroup *cg)
+rf_cgroup_deny_fuse(struct rf_cgroup *cg)
 {
 	_cleanup_close_ int dir = open(cg->base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), prog = -1;
+	struct stat st;
 	int before, r;
 
-	if (dir < 0)
+	if (dir < 0 || fstat(dir, &st) < 0)
 		return -errno;
+	/* One that could not be removed for the next start has it still, and takes no more than 64. */
+	if (st.st_ino == cg->filtered)
+		return 0;
 	before = count_filters(dir);
 	if (before < 0)
 		return before;
@@ -102,5 +107,7 @@ rf_cgroup_deny_fuse(const struct rf_cgroup *cg)
 		(void)attach_filter(BPF_PROG_DETACH, dir, prog);
 		r = -EPERM;
 	}
+	if (r == 0)
+		cg->filtered = st.st_ino;
 	return r;
 }

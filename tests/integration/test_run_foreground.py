@@ -64,6 +64,7 @@ class Site:
         self.conf.write_text(f"[work]\nroot = {self.dir}/work\n")
         self.proc = None
         self.cgroup = None      # to start it in; None: ours
+        self.enter = []         # what starts it in other namespaces
 
     def prepare(self):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)    # Whoever runs the tests under nohup has it ignored.
@@ -78,7 +79,7 @@ class Site:
                 "--operator-gid", str(OPERATOR)]
 
     def start(self, *args, ids=True):
-        self.proc = subprocess.Popen([RUN_FOREGROUND, "-d", self.dir, "-c", self.conf, "-b", self.build,
+        self.proc = subprocess.Popen([*self.enter, RUN_FOREGROUND, "-d", self.dir, "-c", self.conf, "-b", self.build,
                                       *(self.ids() if ids else []), *args], stderr=subprocess.PIPE, text=True,
                                      preexec_fn=self.prepare)
         return self.proc
@@ -438,3 +439,30 @@ time.sleep(1000)
         if site.proc is not None:
             site.stop()
         os.rmdir(cgroup)
+
+
+@as_root
+@pytest.mark.skipif(v2_mount() is None or BPF_CALL is None, reason="skipped: no cgroup v2 mounted")
+def test_a_filter_that_is_there_is_not_set_again(site):
+    """A cgroup takes 64. Where it cannot be removed it keeps them, and each new start of the launcher was one more, until the word on it was false."""
+    ns = Mounts()
+    try:
+        site.enter = ns.enter
+        site.start()
+        pid = site.report("launcher")["pid"]
+        base = f"{v2_mount()}{v2(open(f'/proc/{pid}/cgroup', encoding='ascii').read()).rstrip('/')}"
+        ns.sh(f"mount --bind {base} {base}")        # so it cannot be removed
+        try:
+            for _ in range(63):
+                refuse_full(base, MULTI)
+        except OSError as e:
+            pytest.skip(f"skipped: no filter of devices can be set here: {e}")
+        os.unlink(site.out / "launcher.json")
+        os.kill(pid, signal.SIGKILL)
+        assert site.report("launcher")["pid"] != pid
+        ns.sh(f"umount {base}")
+        log = site.stop()
+        assert "no filter for its cgroup" not in log, log
+    finally:
+        site.stop()
+        ns.close()
