@@ -362,6 +362,14 @@ def test_workerd_killed_ends_it_and_nothing_stays(dev, ehub, terminal):
     assert attach(ehub, h, "echo", "again").stdout == b"again\n"
 
 
+def test_a_role_is_its_process_whatever_its_pid(dev, ehub, monkeypatch):
+    """Of these tests themselves: pids wrap around, and copies of the launcher below it come first then."""
+    attach(ehub, start(ehub), "true")
+    want, real = dev.pids(), proc.descendants
+    monkeypatch.setattr(proc, "descendants", lambda pid: real(pid)[::-1])
+    assert dev.pids() == want
+
+
 def test_a_reload_ends_it_with_a_word(dev, ehub):
     """The workload goes on; whoever was attached reads why, at the hub and on the device."""
     h = start(ehub)

@@ -169,8 +169,8 @@ class Agent:
                 continue
             if name in ROLES and role == name:
                 parent = proc.stat(s[2])
-                # workinit is a copy of the launcher below the launcher: only the first one counts.
-                if name == "launcher" and parent is not None and parent[0] == s[0]:
+                # workinit and others are copies of the launcher below it, and may have a lower pid: they have a name of their own, soon.
+                if s[0] != name or (parent is not None and parent[0] == s[0]):
                     continue
                 found.setdefault(name, pid)
         return found
