@@ -57,6 +57,7 @@ struct upgrader {
 	char etag[HTTPGET_ETAG_SIZE];
 	uint64_t reached;		/* the byte up to which attempts have counted as progress */
 	unsigned damaged;		/* times that all of it came and was wrong */
+	int body_err;			/* of the last bytes of the mirror: why they could not be kept */
 	struct loop_timer timer;	/* next attempt; is the request taken; the staged release is forgotten */
 	monotime_t queued_at;
 	bool receiving;			/* a stream of the hub's is open */

@@ -68,7 +68,7 @@ end_check(struct upgrader *u, int err)
 {
 	char detail[UPGRADE_DETAIL_SIZE], code[UPGRADE_CODE_SIZE];
 
-	snprintf(code, sizeof(code), "%s", err == -ECANCELED ? u->check->why.code : err == -ENOSPC ? "no-space" : "io");
+	snprintf(code, sizeof(code), "%s", err == -ECANCELED ? u->check->why.code : err == -ENOSPC || err == -EDQUOT ? "no-space" : "io");
 	snprintf(detail, sizeof(detail), "%s", err == -ECANCELED ? u->check->why.detail : strerror(-err));
 	upgrader_fail(u, code, detail);
 }
@@ -96,7 +96,10 @@ on_head(const struct httpget *g, void *ctx)
 static int
 on_body(const uint8_t *data, size_t len, void *ctx)
 {
-	return upgrader_bytes(ctx, data, len);
+	struct upgrader *u = ctx;
+
+	u->body_err = upgrader_bytes(u, data, len);
+	return u->body_err;
 }
 
 static bool
@@ -120,7 +123,7 @@ refused_inside(struct upgrader *u)
 		if (u->job.phase == UPJOB_FETCH)
 			upgrader_drop_part(u);
 	} else {
-		end_check(u, u->check->why.code[0] != '\0' ? -ECANCELED : -EIO);
+		end_check(u, u->check->why.code[0] != '\0' ? -ECANCELED : u->body_err < 0 ? u->body_err : -EIO);
 	}
 }
 

@@ -242,6 +242,8 @@ store_write(struct store *store, sqlite3_stmt *st, int *ret_changes)
 		return -EEXIST;
 	if (rc == SQLITE_FULL)
 		return -ENOSPC;
+	if (rc == SQLITE_IOERR && sqlite3_system_errno(store->db) == EDQUOT)
+		return -EDQUOT;
 	if (rc != SQLITE_DONE && rc != SQLITE_ROW)
 		return -EIO;
 	if (ret_changes != NULL)

@@ -100,9 +100,9 @@ spill_room(struct workload *wl, size_t need, bool drop)
 		release(wl, to);
 		if (wl->rec.h->tail >= to)
 			return 0;
-		if (n > 0 || (n == -EDQUOT && drop && drop_oldest(wl)))
+		if (n > 0 || (n == -ENOBUFS && drop && drop_oldest(wl)))
 			continue;
-		return n == -EDQUOT ? WORK_GAP_SPOOL : WORK_GAP_DISK;
+		return n == -ENOBUFS ? WORK_GAP_SPOOL : WORK_GAP_DISK;
 	}
 }
 

@@ -192,7 +192,7 @@ new_segment(struct spool *sp, uint64_t offset, uint32_t before)
 
 	spool_finish(sp);
 	if (sp->n == SPOOL_SEGMENTS)
-		return -EDQUOT;
+		return -ENOBUFS;
 	fd = segment_create(sp->dir->fd, sp->handle, offset, spool_end(sp) == offset ? 0 : before, &seg);
 	if (fd < 0)
 		return spooldir_outcome(sp->dir, fd);
@@ -225,11 +225,11 @@ spool_write(struct spool *sp, uint64_t offset, const uint8_t *data, size_t len, 
 	bool fresh = sp->fd < 0 || sp->n == 0 || spool_end(sp) != offset || sp->seg[sp->n - 1].size >= segment_max(sp);
 	uint64_t most = segment_max(sp) < SEGMENT_WRITE ? segment_max(sp) : SEGMENT_WRITE;
 	size_t fits = within_bounds(sp, len < most ? len : (size_t)most, fresh ? sizeof(struct segment_head) : 0);
-	int r = fits > 0 ? spooldir_may_write(sp->dir, segment_cost(fits) + sizeof(struct segment_head)) : -EDQUOT;
+	int r = fits > 0 ? spooldir_may_write(sp->dir, segment_cost(fits) + sizeof(struct segment_head)) : -ENOBUFS;
 
 	if (r == 0 && fresh)
 		r = new_segment(sp, offset, before);
-	if (r == -EDQUOT && !sp->told_full) {
+	if (r == -ENOBUFS && !sp->told_full) {
 		sp->told_full = true;
 		log_info("spool of %s: full at %llu bytes: [work] overflow decides what happens now", sp->handle,
 		    (unsigned long long)sp->used);

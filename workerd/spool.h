@@ -63,7 +63,7 @@ uint64_t spool_produced(const struct spool *sp);
 
 /*
  * Appends output that begins at offset, at most len bytes; before: why bytes between the end and offset are missing, if
- * they are. The number taken (> 0), or -EDQUOT: a bound of the configuration; other -errno: the disk.
+ * they are. The number taken (> 0), or -ENOBUFS: a bound of the configuration; other -errno: the disk, a quota included.
  */
 ssize_t spool_write(struct spool *sp, uint64_t offset, const uint8_t *data, size_t len, uint32_t before,
     uint64_t produced);

@@ -148,7 +148,7 @@ spooldir_may_write(struct spooldir *dir, uint64_t len)
 	if (dir->error != 0 && monotime_before(monotime_now(), dir->retry))
 		return -EAGAIN;
 	if (dir->used > dir->total || len > dir->total - dir->used)
-		return -EDQUOT;
+		return -ENOBUFS;
 	if (fstatvfs(dir->fd, &st) < 0)
 		return spooldir_outcome(dir, -errno);
 	admit_free(&st, &bytes, &inodes);

@@ -51,7 +51,7 @@ struct spooldir {
 void spooldir_open(struct spooldir *dir, int statefd, const struct conf *conf);
 void spooldir_close(struct spooldir *dir);
 
-/* 0 = len bytes may be written now; -EDQUOT: spool-total; -ENOSPC: disk-low; -EAGAIN: an error was seen a moment ago. */
+/* 0 = len bytes may be written now; -ENOBUFS: spool-total; -ENOSPC: disk-low; -EAGAIN: an error was seen a moment ago. */
 int spooldir_may_write(struct spooldir *dir, uint64_t len);
 
 /* The outcome of a write: 0 or -errno, which is returned. Tells of a change. */

@@ -88,6 +88,8 @@ find_slot(struct workerd *w, const char *top, bool claim, uint32_t *ret_slot, ui
 	return (claim ? owners_claim : owners_check)(&w->owners, &pool, *ret_slot, top, *ret_owner == 0);
 }
 
+static const char quota[] = "disk quota of workerd's user";
+
 static enum work_refusal
 choose_dir(struct workerd *w, struct work_spec *spec, bool claim, char top[IDS_TOP_SIZE], uint32_t *ret_slot, char error[208])
 {
@@ -118,7 +120,7 @@ choose_dir(struct workerd *w, struct work_spec *spec, bool claim, char top[IDS_T
 		return WORK_REFUSED_FORBIDDEN_PATH;
 	case -ENOSPC:
 	case -EDQUOT:
-		snprintf(error, 208, "disk-full: no room in workerd's state directory for the runner of %s", quoted);
+		snprintf(error, 208, "%s: no room in workerd's state directory for the runner of %s", r == -EDQUOT ? quota : "disk-full", quoted);
 		return WORK_REFUSED_DISK_LOW;
 	case -ENAMETOOLONG:
 		snprintf(error, 208, "work directory %s: a name is too long", quoted);
@@ -428,8 +430,8 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 	memcpy(wl->top, c.top, sizeof(wl->top));
 	r = launch(wl, spec, &c);
 	if (r < 0) {
-		snprintf(error, sizeof(error), "cannot start: %s%s", strerror(-r), r == -ENOSPC || r == -EDQUOT ?
-		    " (disk-full: workerd's state directory)" : "");
+		snprintf(error, sizeof(error), "cannot start: %s%s", strerror(-r), r == -ENOSPC ?
+		    " (disk-full: workerd's state directory)" : r == -EDQUOT ? " (that of workerd's user, in its state directory)" : "");
 		workload_free(wl);
 		refuse(w, id, r == -ENOSPC || r == -EDQUOT ? WORK_REFUSED_DISK_LOW : WORK_REFUSED_START_FAILED, 0, error);
 		return;

@@ -18,6 +18,7 @@ from lib.agent import BUILD, Agent, is_root
 from lib.livehub import CaFile, LiveHub
 from lib.mirror import Mirror
 from lib.proc import wait_for
+from lib.quotashim import Quota
 from lib.release import ARCH, PROGRAMS, make_key, manifest, sign
 from lib.session import DATA, END, RESET, WINDOW
 from test_upgrade import WRITTEN
@@ -408,6 +409,24 @@ def test_b90_a_restart_during_each_download_is_bounded(device, hub, mirror):
         d.a.restarted("connectd", d.a.kill9("connectd"))
     assert results(hub)[0]["payload"]["reason"].startswith("interrupted: ") and len(mirror.requests) <= 10, len(mirror.requests)
     works(hub)
+
+
+def test_a_quota_is_no_room(device, hub, mirror, tmp_path):
+    """Told as a full disk is, with its own words."""
+    quota = Quota(tmp_path)
+    for top in [tmp_path, *tmp_path.parents[:-2]]:
+        top.chmod(0o755)
+    d = device(start=False, conf={"rate": "100K"})
+    d.a.env.update(quota.env)
+    d.a.start()
+    d.a.connected()
+    mirror.files[where()] = d.release(size=400000)
+    accepted(ask(hub))
+    wait_for(lambda: os.path.exists(os.path.join(d.box, "upgrade-download")), 20, "it has begun")
+    quota.set(True)
+    wait_for(lambda: not os.path.exists(os.path.join(d.box, "upgrade-download")), 20, "it has ended")
+    quota.set(False)
+    assert results(hub)[0]["payload"]["reason"] == "no-space: Disk quota exceeded"
 
 
 def test_b90_no_room_is_seen_before_it_is_fetched(device, hub, mirror):

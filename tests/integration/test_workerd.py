@@ -16,6 +16,7 @@ import time
 import pytest
 
 from lib import proc, workdrv
+from lib.quotashim import Quota
 from lib.proc import wait_for
 from lib.workdrv import Device
 from lib.xxh3 import xxh3_128
@@ -765,6 +766,20 @@ def calls_of_a_life(dev):
         if name.isidentifier():
             counts[name] = counts.get(name, 0) + 1
     return counts
+
+
+def test_a_quota_is_told_as_one(device, tmp_path):
+    """What workerd's user may write no more, where there is room on the disk: whoever reads it looks at quotas and not at df."""
+    quota = Quota(tmp_path)
+    for top in [tmp_path, *tmp_path.parents[:-2]]:
+        top.chmod(0o755)
+    dev = device(env=quota.env)
+    dev.run(["true"], work_dir="known")
+    quota.set(True)
+    errors = [dev.start(["true"], work_dir=d, expect=workdrv.DISK_LOW) for d in ("known", "new")]
+    assert "Disk quota exceeded" in errors[0] and (not dev.pool or "quota" in errors[1]) and not any("disk-full" in e for e in errors), errors
+    quota.set(False)
+    assert dev.run(["true"], work_dir="new").info["exit_code"] == 0
 
 
 @root
