@@ -326,6 +326,12 @@ live_in(const struct vault *v, const char *dir)
 static void
 take_back(struct lease_op *op, struct workload *wl, struct vault_item *item)
 {
+	bool again = *item->flags != 0;
+
+	*item->flags = VAULT_REVOKED;
+	/* What was marked may still be there: the one who marked it was killed, or could not remove it. Of the rest everything was said. */
+	if (again && (item->s.kind != SECRET_FILE || stage_is_before(wl)))
+		return;
 	if (item->s.kind == SECRET_ENV)
 		add_name(&op->env, item->s.name);
 	if (item->s.kind == SECRET_PATH)
@@ -356,10 +362,8 @@ revoke_from(struct lease_op *op, struct workload *wl, const struct work_revoke *
 		if (!secret_is_of(&item.s, req->lease, grant))
 			continue;
 		holds = true;
-		if (*item.flags != 0)
-			continue;
-		*item.flags = VAULT_REVOKED;
-		take_back(op, wl, &item);
+		if ((*item.flags & VAULT_REPLACED) == 0)
+			take_back(op, wl, &item);
 	}
 	return holds;
 }

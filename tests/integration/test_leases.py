@@ -7,7 +7,9 @@ secretfs.c and of the automaton one by one: unit/test_secretfs.c, unit/test_reda
 import base64
 import os
 import re
+import shutil
 import signal
+import subprocess
 
 import pytest
 
@@ -256,6 +258,27 @@ def test_the_next_workerd_knows_every_secret(device, hub, how):
     assert revoke(hub) == {"lease_id": "l1", "action": "scrub", "known": True, "env_scrubbed": ["K"], "files_removed": 1}
     until(hub, run, "gone")
     a.restarted("workerd", old)
+    hub.signal(run, "kill")
+    hub.finish(run)
+
+
+def test_a_revocation_that_was_cut_off_is_done(device, hub):
+    """workerd is killed when it has marked the file as taken back and is about to tell workinit. What comes again, from the hub or from
+    connectd, must not be answered by the mark alone."""
+    if shutil.which("strace") is None:
+        pytest.skip("skipped: no strace")
+    run = hub.start('echo up; while [ -e "$F" ]; do sleep 0.05; done; echo gone; sleep 1000', env={"PATH": "/usr/bin:/bin", "F": f"{DIR}/token"},
+                    secret_files=[secret_file(TOKEN)])
+    until(hub, run, "up")
+    old = device.pid("workerd")
+    with subprocess.Popen(["strace", "-p", str(old), "-e", "trace=sendmsg", "-e", "inject=sendmsg:signal=KILL:when=1"],
+                          stderr=subprocess.PIPE, text=True) as tracer:
+        assert "attached" in tracer.stderr.readline()
+        hub.request("revoke", {"lease_id": "l1", "reason": "test"})
+        tracer.communicate(timeout=20)
+    device.restarted("workerd", old)
+    revoke(hub)
+    until(hub, run, "gone")
     hub.signal(run, "kill")
     hub.finish(run)
 
