@@ -21,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -171,6 +172,9 @@ try_calls(void)
 {
 	struct iovec here = { word, sizeof(word) }, there = { word, sizeof(word) };
 	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+	struct rlimit nothing = { 0, 0 };
+	struct sched_param none = { 0 };
+	unsigned long all_cpus = ~0ul;
 	const struct attempt all[] = {
 		{ "getpid", SYS_getpid, { 0 } },
 		{ "mount", SYS_mount, { P("none"), P("/tmp"), P("tmpfs"), 0, 0 } },
@@ -200,6 +204,9 @@ try_calls(void)
 		{ "sethostname", SYS_sethostname, { P("x"), 1 } },
 		{ "syslog", SYS_syslog, { 3, P(word), sizeof(word) } },
 		{ "by-handle", SYS_open_by_handle_at, { AT_FDCWD, P(word), 0 } },
+		{ "prlimit-init", SYS_prlimit64, { 1, RLIMIT_NOFILE, P(&nothing), 0 } },
+		{ "affinity-init", SYS_sched_setaffinity, { 1, sizeof(word), P(&all_cpus) } },
+		{ "scheduler-init", SYS_sched_setscheduler, { 1, SCHED_IDLE, P(&none) } },
 		{ "ptrace-init", SYS_ptrace, { PTRACE_SEIZE, 1, 0, 0 } },
 		{ "vm-read-init", SYS_process_vm_readv, { 1, P(&here), 1, P(&there), 1, 0 } },
 		{ "ptrace-outside", SYS_ptrace, { PTRACE_SEIZE, outside, 0, 0 } },

@@ -32,7 +32,7 @@ REFUSED = {
     "settimeofday": "EPERM", "sethostname": "EPERM", "syslog": "EPERM", "by-handle": "EPERM", "setuid": None, "setgid": None,
     "setgroups": "EPERM", "ambient": "EPERM", "nice": "EACCES", "socket-raw": "EPERM", "socket-packet": "EPERM",
     "socket-vsock": "EAFNOSUPPORT", "socket-alg": "EAFNOSUPPORT", "tiocsti": "EPERM", "mknod-disk": None, "mknod-mem": None,
-    "uid_map": None, "setns-user": None, "setns-own": "EPERM", "capset": "EPERM", "ptrace-init": "EPERM", "vm-read-init": "EPERM",
+    "uid_map": None, "setns-user": None, "setns-own": "EPERM", "capset": "EPERM", "prlimit-init": "EPERM", "affinity-init": "EPERM", "scheduler-init": "EPERM", "ptrace-init": "EPERM", "vm-read-init": "EPERM",
     "ptrace-outside": None, "vm-read-outside": None, "kill-outside": None, "pidfd-outside": None, "oom": "EACCES",
 }
 # What an ordinary user may do: if these fail outside as well, the attempts are broken.

@@ -77,6 +77,10 @@ static const struct expect expected[] = {
 	{ "finit_module", { 0 }, REFUSE(EPERM), ALLOW, ALLOW }, { "userfaultfd", { 0 }, REFUSE(EPERM), ALLOW, ALLOW },
 	{ "io_uring_setup", { 0 }, REFUSE(ENOSYS), ALLOW, ALLOW }, { "clock_settime", { 0 }, REFUSE(EPERM), ALLOW, ALLOW },
 	{ "socket", { AF_VSOCK }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW }, { "socket", { AF_ALG }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW },
+	{ "socket", { AF_ATMPVC }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW }, { "socket", { AF_MCTP }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW },
+	{ "prlimit64", { 0 }, ALLOW, ALLOW, ALLOW }, { "prlimit64", { 1 }, REFUSE(EPERM), ALLOW, ALLOW },
+	{ "prlimit64", { 11 }, ALLOW, ALLOW, ALLOW }, { "sched_setscheduler", { 1 }, REFUSE(EPERM), ALLOW, ALLOW },
+	{ "prlimit64", { 1ull << 32 | 1 }, REFUSE(EPERM), ALLOW, ALLOW },
 	/* the upper half of a register does not hide the number */
 	{ "socket", { 1ull << 32 | AF_VSOCK }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW },
 	{ "socketpair", { AF_UNIX }, ALLOW, ALLOW, ALLOW }, { "socketpair", { AF_TIPC }, REFUSE(EAFNOSUPPORT), ALLOW, ALLOW },

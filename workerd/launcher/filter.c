@@ -40,6 +40,8 @@ struct row {
 #define NO_FAMILY(af)		NO_SOCKETS(socket, af), NO_SOCKETS(socketpair, af)
 /* 32-bit x86's one call for all of them: its family lies in memory, where a filter cannot look. n as in linux/net.h. */
 #define NO_SOCKETCALL(n)	{ FILTER_INHERITED, EAFNOSUPPORT, { SCMP_SYS(socketcall), 1, { SANDBOX_MASK(0, 0xffffffffu, n) } } }
+/* Of calls whose first argument is a process: an int. */
+#define NO_FIRST(call)		{ FILTER_INHERITED, EPERM, { SCMP_SYS(call), 1, { SANDBOX_MASK(0, 0xffffffffu, 1) } } }
 #define NO_FLAG(call, flag)	{ FILTER_WORKLOAD, EPERM, { SCMP_SYS(call), 1, { SANDBOX_MASK(0, flag, flag) } } }
 
 static const struct row rows[] = {
@@ -54,13 +56,16 @@ static const struct row rows[] = {
 	NO(open_by_handle_at), NO(fanotify_init),
 	/* where kernels were broken most, and what goes past a filter; programs fall back */
 	NO(userfaultfd), LACKS(io_uring_setup), LACKS(io_uring_enter), LACKS(io_uring_register),
+	/* limits and scheduling of process 1, which is workinit and has the payload's uid; that it is not dumpable does not count for these */
+	NO_FIRST(prlimit64), NO_FIRST(sched_setaffinity), NO_FIRST(sched_setattr), NO_FIRST(sched_setparam), NO_FIRST(sched_setscheduler),
 	/* keystrokes into a terminal that is ours */
 	NO_IOCTL(TIOCSTI), NO_IOCTL(TIOCLINUX),
 	/* sockets: to the hypervisor, and protocols whose modules would be loaded for it */
 	NO_FAMILY(AF_VSOCK), NO_FAMILY(AF_ALG), NO_FAMILY(AF_AX25), NO_FAMILY(AF_IPX), NO_FAMILY(AF_APPLETALK), NO_FAMILY(AF_NETROM),
 	NO_FAMILY(AF_X25), NO_FAMILY(AF_ROSE), NO_FAMILY(AF_DECnet), NO_FAMILY(AF_KEY), NO_FAMILY(AF_RDS), NO_FAMILY(AF_PPPOX),
 	NO_FAMILY(AF_LLC), NO_FAMILY(AF_TIPC), NO_FAMILY(AF_RXRPC), NO_FAMILY(AF_PHONET), NO_FAMILY(AF_IEEE802154), NO_FAMILY(AF_CAIF),
-	NO_FAMILY(AF_NFC), NO_FAMILY(AF_KCM), NO_FAMILY(AF_QIPCRTR), NO_FAMILY(AF_SMC), NO_FAMILY(AF_XDP),
+	NO_FAMILY(AF_NFC), NO_FAMILY(AF_KCM), NO_FAMILY(AF_QIPCRTR), NO_FAMILY(AF_SMC), NO_FAMILY(AF_XDP), NO_FAMILY(AF_ATMPVC),
+	NO_FAMILY(AF_ATMSVC), NO_FAMILY(AF_ISDN), NO_FAMILY(AF_MCTP),
 	NO_SOCKETCALL(SYS_SOCKET), NO_SOCKETCALL(SYS_SOCKETPAIR),
 
 	/* mounts and roots, by the old calls and the new */
