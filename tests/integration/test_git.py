@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -235,7 +236,8 @@ def test_hostile_repositories_stay_in_the_tree(device, hub, server):
     "git config filter.evil.smudge 'env > stolen; cat'; git config filter.evil.clean 'env > stolen; cat'; mkdir -p .git/info; echo '* filter=evil' > .git/info/attributes",
     "git config include.path ../evil; printf '[http]\\n\\textraHeader = X-Stolen: 1\\n' > evil",
     "echo /etc > .git/objects/info/alternates; mkdir -p .git/info; ln -sf /etc/passwd .git/shallow",
-], ids=["commands", "insteadof", "proxy", "hooks", "filter", "include", "alternates"])
+    "git init -q --bare evil; echo 1234567890123456789012345678901234567890 > evil/refs/heads/x; echo $PWD/evil/objects > .git/objects/info/alternates",
+], ids=["commands", "insteadof", "proxy", "hooks", "filter", "include", "alternates", "alternate-repository"])
 def test_a_checkout_an_earlier_payload_prepared_gets_no_credential(device, hub, server, trick):
     """The configuration an earlier workload left counts neither for the fetch nor the push: git runs beside it there."""
     server.repo()
@@ -251,6 +253,28 @@ def test_a_checkout_an_earlier_payload_prepared_gets_no_credential(device, hub, 
     for word in (SECRET, base64.b64encode(f"x-access-token:{SECRET}".encode()).decode()):
         assert everywhere(device, word) == []
     assert not os.path.exists(os.path.join(device.root, "w", "pwned"))
+
+
+def test_a_workload_beside_a_fetch_gets_no_credential(device, hub, server):
+    """Two workloads may run in one directory at a time: the repository that the fetch works with is not in reach of the other one."""
+    server.repo()
+    assert hub.finish(hub.start("git init -q --bare evil; echo $PWD/evil/objects > .git/objects/info/alternates", 40, work_dir="w",
+                                workspace=workspace(server))).exit_code == 0
+    server.password = SECRET
+    second = server.commit("r.git", {"new": b"n\n"})
+    thief = hub.start("echo up; while [ ! -e stop ]; do for f in $(find .git evil /tmp /dev/shm -path '*/edgeward-q*/config') evil/config; do "
+                      "printf '[core]\\n\\talternateRefsCommand = \"env > %s/stolen; true\"\\n' $PWD > $f; done; done", 60, work_dir="w")
+    hub.wait("up", lambda: b"up" in thief.text, 20)
+    server.stall.clear()
+    del server.requests[:]
+    run = hub.send_start(["/bin/sh", "-c", "touch stop"], work_dir="w", workspace=workspace(server, ref=second), beside=credential())
+    hub.wait("the fetch", lambda: server.requests, 20)
+    time.sleep(1)       # what runs behind the answer reads the settings then
+    server.stall.set()
+    hub.finish(run)
+    hub.finish(thief)
+    assert run.exit_code == 0, run.text
+    assert not os.path.exists(os.path.join(device.root, "w", "stolen"))
 
 
 @pytest.mark.parametrize("make", ["ln -s /etc .git", "echo 'gitdir: /etc' > .git", "mkdir -p .git; ln -s /etc .git/objects"])

@@ -26,6 +26,7 @@ setting core.hooksPath /dev/null
 setting core.fsmonitor false
 setting core.askPass /nonexistent
 setting core.sshCommand /nonexistent
+setting core.alternateRefsCommand true	# else git looks into the repository that an alternate of the work directory belongs to
 setting submodule.recurse false
 setting fetch.recurseSubmodules false
 setting gc.auto 0
@@ -33,10 +34,11 @@ setting maintenance.auto false
 setting commit.gpgSign false
 setting advice.detachedHead false
 
-# A repository of our own beside the one in the work directory, with its objects and nothing else of it: no configuration, no hooks.
+# A repository of our own with the objects of the one in the work directory and nothing else of it: no configuration, no hooks. It lies in this
+# step's own /tmp, as another workload may run in the work directory meanwhile. Where /tmp is everybody's, what was killed is left there.
 quarantine() {
-	rm -rf .git/edgeward-q.*
-	Q=$(mktemp -d "$PWD/.git/edgeward-q.XXXXXX") || fail "no temporary directory"
+	find /tmp -maxdepth 1 -name 'edgeward-q.*' -user "$(id -u)" -mmin +60 -exec rm -rf -- {} +
+	Q=$(mktemp -d /tmp/edgeward-q.XXXXXX) || fail "no temporary directory"
 	git init --quiet --bare --template= -- "$Q" || fail "git init failed"
 	[ ! -f .git/shallow ] || [ -L .git/shallow ] || cp .git/shallow "$Q/shallow"
 	Q_OBJECTS=$PWD/.git/objects
