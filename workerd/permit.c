@@ -52,13 +52,28 @@ permit_program(const struct policy *policy, struct work_str *program, char error
 	    log_quote(quoted, sizeof(quoted), program->s, program->len));
 }
 
+/* The C library takes code from where these say, whatever program it is that begins. What else a program reads is its own affair. */
+static bool
+loads_code(const struct work_str *entry)
+{
+	return (entry->len > 3 && memcmp(entry->s, "LD_", 3) == 0) || (entry->len > 11 && memcmp(entry->s, "GCONV_PATH=", 11) == 0);
+}
+
 static enum work_refusal
 check_environment(const struct policy *policy, const struct work_spec *spec, char error[PERMIT_ERROR])
 {
+	char quoted[LOG_QUOTE_SIZE];
 	uint64_t size = 0;
 
-	for (uint32_t i = 0; i < spec->envc; i++)
-		size += spec->env[i].len + 1;
+	for (uint32_t i = 0; i < spec->envc; i++) {
+		const struct work_str *e = &spec->env[i];
+		const char *end = memchr(e->s, '=', e->len);
+
+		size += e->len + 1;
+		if (policy->programs.word != POLICY_WORD && !spec->contained && loads_code(e))
+			return refuse(policy, POLICY_PROGRAMS, error, ": the variable %.48s can have a program of the list run other code; remove it",
+			    log_quote(quoted, sizeof(quoted), e->s, end != NULL ? (size_t)(end - e->s) : e->len));
+	}
 	if (size <= policy->environment)
 		return WORK_OK;
 	return refuse(policy, POLICY_ENVIRONMENT, error, " = %llu bytes; the environment of this start has %llu",

@@ -73,12 +73,13 @@ def test_refusals_name_the_line(agent, hub, dialect):
     a = agent(policy={"work": {"programs": f"{SLEEP} /bin/true"}, "limits": {"timeout": "2m", "memory": "64M"}})
     for argv, spec, want in ((["/bin/sh"], {}, "policy.conf:2: programs: /bin/sh is not in the list"),
                              (["/bin/../bin/true"], {}, "policy.conf:2: programs"),
+                             (["/bin/true"], {"env": ["A=b", "LD_PRELOAD=./x.so"]}, "policy.conf:2: programs: the variable LD_PRELOAD can"),
                              (["/bin/true"], {"timeout_minutes": 3}, "policy.conf:5: timeout = 120s; this start asks for 180 s"),
                              (["/bin/true"], {"resource_limits": {"memory_mb": 65}}, "policy.conf:6: memory = 64M")):
         run = hub.start(argv, refused=True, **spec)
         assert want in run.refused[1], run.refused
         assert run.refused[0] == ("policy" if dialect == "edgeward" else "started")
-    assert a.ctl("status").json["workerd"]["refused"] == 4
+    assert a.ctl("status").json["workerd"]["refused"] == 5
 
 
 def test_a_bare_name_is_the_program_of_the_list(agent, hub):

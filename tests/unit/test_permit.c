@@ -64,6 +64,38 @@ programs(void **state)
 }
 
 static void
+variables_that_load_code(void **state)
+{
+	static const char text[] = "[work]\nprograms = /usr/bin/make\n";
+	static const char *const bad[] = { "LD_PRELOAD=/w/x.so", "LD_LIBRARY_PATH=", "LD_AUDIT=/w/x", "LD_FUTURE=1", "GCONV_PATH=/w" };
+	static const char *const good[] = { "LDFLAGS=-s", "LD=ld", "ld_preload=x", "A=LD_PRELOAD=x", "GCONV_PATHS=/w", "" };
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		char want[80];
+
+		begin(text, "/usr/bin/make");
+		env[0] = (struct work_str){ "A=b", 3 };
+		env[1] = (struct work_str){ bad[i], strlen(bad[i]) };
+		spec.envc = 2;
+		snprintf(want, sizeof(want), "policy.conf:2: programs: the variable %.*s can", (int)strcspn(bad[i], "="), bad[i]);
+		refused(want);
+		begin("", "/usr/bin/make");	/* where any program may run, so may any code */
+		spec.envc = 2;
+		allowed();
+		begin(text, "/usr/bin/make");	/* container.c has a list of its own */
+		spec.envc = 2;
+		spec.contained = true;
+		allowed();
+	}
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		begin(text, "/usr/bin/make");
+		env[0] = (struct work_str){ good[i], strlen(good[i]) };
+		spec.envc = 1;
+		allowed();
+	}
+}
+
+static void
 ceilings_and_defaults(void **state)
 {
 	static const char text[] = "[limits]\nmemory = 64M\npids = 100\npids-default = 10\ncpu = 500\ntimeout = 60\n";
@@ -180,6 +212,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(programs),
+		cmocka_unit_test(variables_that_load_code),
 		cmocka_unit_test(ceilings_and_defaults),
 		cmocka_unit_test(environment),
 		cmocka_unit_test(off_and_less_network),
