@@ -277,10 +277,22 @@ busy(struct upgrader *u)
 	return text;
 }
 
+static const char *
+forbidden(const struct upgrader *u)
+{
+	static char text[POLICY_WHERE + 48];
+	char where[POLICY_WHERE];
+
+	if (u->p.policy->remote_upgrade)
+		return NULL;
+	snprintf(text, sizeof(text), "%s = no: this device takes no upgrade from a hub", policy_where(u->p.policy, POLICY_REMOTE_UPGRADE, where));
+	return text;
+}
+
 void
 upgrader_facts(struct upgrader *u, const char *version, struct upfacts *ret)
 {
-	*ret = (struct upfacts){ .managed = u->p.managed, .helper = u->p.helper, .permitted = u->p.policy->remote_upgrade,
+	*ret = (struct upfacts){ .managed = u->p.managed, .helper = u->p.helper, .forbidden = forbidden(u),
 		.edge = u->p.policy->channel == POLICY_CHANNEL_EDGE, .mirror = u->p.conf->upgrade_mirror[0] != '\0', .busy = busy(u),
 		.version = EDGEWARD_VERSION, .sequence = u->p.sequence };
 	if (version == NULL)

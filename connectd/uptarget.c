@@ -65,9 +65,7 @@ cannot(const struct upfacts *f)
 		return "this agent does not run from an installed release, so nothing can replace it";
 	if (!f->helper)
 		return "privupgrade is not installed on this device";
-	if (!f->permitted)
-		return "the device does not take upgrades from a hub: policy.conf, section upgrade, remote = yes";
-	return NULL;
+	return f->forbidden;
 }
 
 const char *

@@ -22,7 +22,7 @@ struct uptarget {
 struct upfacts {
 	bool managed;			/* runs from an installed release */
 	bool helper;			/* privupgrade is there, and a place where it tells what became of a request */
-	bool permitted;			/* policy.conf */
+	const char *forbidden;		/* the line of policy.conf that says so, or NULL */
 	bool edge;			/* the channel of this device */
 	bool mirror;			/* one is configured */
 	bool staged;			/* or the very release was sent by the hub */

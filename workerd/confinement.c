@@ -92,14 +92,14 @@ confinement_decide(const struct conf *conf, const struct policy *policy, const s
     enum work_network network, uint32_t *ret_parts, char error[208])
 {
 	struct confinement c = confinement(conf, policy, ready);
-	char names[140];
+	char names[140], where[POLICY_WHERE];
 
 	if (conf->work_sandbox == CONF_SANDBOX_REQUIRE && ready->pool_count == 0 && ready->pool_first == LAUNCH_POOL_AWAITED) {
 		snprintf(error, 208, "this device has no ids for workloads yet; they were asked for, and edgectl doctor tells what became of it");
 		return WORK_REFUSED_SANDBOX;
 	}
 	if (conf->work_sandbox == CONF_SANDBOX_REQUIRE && c.pool_missing) {
-		snprintf(error, 208, "policy.conf: sandbox-level = uid, but this device has no pool of runner ids");
+		snprintf(error, 208, "%s = uid, but this device has no pool of runner ids", policy_where(policy, POLICY_SANDBOX_LEVEL, where));
 		return WORK_REFUSED_SANDBOX;
 	}
 	if (conf->work_sandbox == CONF_SANDBOX_REQUIRE && c.missing != 0) {

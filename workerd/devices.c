@@ -371,6 +371,8 @@ enumerated(struct device *d, const struct priv_usb_device *what)
 int
 devices_on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 {
+	const struct workerd *w = ctx;
+	char where[POLICY_WHERE];
 	struct priv_usb_device what;
 	struct device *d;
 
@@ -381,7 +383,7 @@ devices_on_device(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 	if (what.outcome == PRIV_USB_READY && !d->lends) {
 		enumerated(d, &what);
 	} else if (what.outcome == PRIV_USB_UNAUTHORIZED && what.refused_class < 256) {
-		end(d, "interface class %02x is not in [devices] usb-classes of policy.conf", what.refused_class);
+		end(d, "%s: interface class %02x is not in the list", policy_where(&w->policy, POLICY_USB_CLASSES, where), what.refused_class);
 	} else if (what.outcome == PRIV_USB_UNAUTHORIZED) {
 		end(d, "its descriptors are not plain: it stays unauthorized");
 	} else if (what.outcome == PRIV_USB_GONE || what.outcome == PRIV_USB_TIMEOUT) {

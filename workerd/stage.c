@@ -102,6 +102,21 @@ check_room(const struct workerd *w, const struct work_job *job, char error[208])
 	return WORK_REFUSED_DISK_LOW;
 }
 
+/* The device's word, or that of the start; with filtered it may be both, as what is left of the two is nothing. */
+static enum work_refusal
+no_network(const struct policy *policy, char error[208])
+{
+	char where[POLICY_WHERE];
+
+	policy_where(policy, POLICY_NETWORK, where);
+	if (policy->network == POLICY_NETWORK_HOST)
+		snprintf(error, 208, "this start takes the network away: git cannot fetch a workspace without one");
+	else
+		snprintf(error, 208, "%s = %s: git cannot fetch a workspace without a network", where,
+		    policy->network == POLICY_NETWORK_NONE ? "none" : "filtered, of which this start gets nothing");
+	return policy->network == POLICY_NETWORK_HOST ? WORK_REFUSED_UNSUPPORTED : WORK_REFUSED_POLICY;
+}
+
 enum work_refusal
 stage_check(const struct workerd *w, const struct work_spec *spec, const struct work_job *job, char error[208])
 {
@@ -111,11 +126,8 @@ stage_check(const struct workerd *w, const struct work_spec *spec, const struct 
 		snprintf(error, 208, "the workspace credential has expired; get a new one, or set this device's clock");
 		return WORK_REFUSED_START_FAILED;
 	}
-	if (job->workspace == JOB_WORKSPACE_GIT && spec->network == WORK_NETWORK_NONE) {
-		snprintf(error, 208, "%s: git cannot fetch a workspace without a network", w->policy.network == POLICY_NETWORK_NONE ?
-		    "policy.conf: network = none" : "this start takes the network away");
-		return w->policy.network == POLICY_NETWORK_NONE ? WORK_REFUSED_POLICY : WORK_REFUSED_UNSUPPORTED;
-	}
+	if (job->workspace == JOB_WORKSPACE_GIT && spec->network == WORK_NETWORK_NONE)
+		return no_network(&w->policy, error);
 	if ((job->workspace != JOB_WORKSPACE_NONE || job->back != JOB_BACK_NONE) && !inventory_has_git()) {
 		snprintf(error, 208, "no git on this device; install it, or use a plain work directory");
 		return WORK_REFUSED_UNSUPPORTED;

@@ -350,7 +350,7 @@ def test_refusals_and_a_start_that_names_a_device(site):
     assert "no USB/IP" in site.refused(site.exporter(raw=b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     assert "virtual controller" in site.refused(site.exporter(path="/sys/devices/platform/vhci_hcd.0/usb3/3-1"))
     assert "no workload nobody" in site.refused(site.exporter(), "--for", "nobody")
-    assert "class 03 is not in [devices] usb-classes" in site.refused(site.exporter(dev=66))
+    assert "policy.conf (default): devices usb-classes: interface class 03 is not in the list" in site.refused(site.exporter(dev=66))
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     p = site.hub.popen("usb", "forward", "dev", "--busid", "1-2", "--server", f"127.0.0.1:{port}")

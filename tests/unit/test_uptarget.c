@@ -45,7 +45,7 @@ targets(void **state)
 static void
 the_order_of_reasons(void **state)
 {
-	struct upfacts f = { .version = "0.2.0+gabcdef0123" };
+	struct upfacts f = { .version = "0.2.0+gabcdef0123", .forbidden = "policy.conf:2: upgrade remote = no" };
 	char reason[UPTARGET_REASON];
 	struct uptarget edge, tag, current, older;
 	bool now;
@@ -63,9 +63,9 @@ the_order_of_reasons(void **state)
 	assert_non_null(strstr(reason, "privupgrade"));
 	f.helper = true;
 	assert_false(uptarget_judge(&f, &tag, reason, &now));
-	assert_non_null(strstr(reason, "policy.conf"));
+	assert_string_equal(reason, "policy.conf:2: upgrade remote = no");
 	assert_non_null(uptarget_issue(&f));
-	f.permitted = true;
+	f.forbidden = NULL;
 	assert_false(uptarget_judge(&f, &tag, reason, &now));
 	assert_non_null(strstr(reason, "mirror"));
 	f.mirror = true;
@@ -87,7 +87,7 @@ the_order_of_reasons(void **state)
 	assert_false(uptarget_judge(&f, &tag, reason, &now));
 	assert_string_equal(reason, "wait");
 	/* A release that was sent needs no mirror, and its sequence was judged already. */
-	f = (struct upfacts){ .version = "0.2.0", .managed = true, .helper = true, .permitted = true, .staged = true };
+	f = (struct upfacts){ .version = "0.2.0", .managed = true, .helper = true, .staged = true };
 	assert_true(uptarget_judge(&f, &older, reason, &now));
 }
 
