@@ -8,6 +8,7 @@ import ipaddress
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 
@@ -93,6 +94,84 @@ def test_no_way_around(world, dev):
     comm = dev.run(["/bin/sh", "-c", "cat /proc/2/comm; grep -c . /proc/2/status"]).data.decode()
     assert comm.startswith("passt"), comm                        # it was pasta that we failed to look into
     check(world, dev, [NEAR4], [OTHER4, PUBLIC4])
+
+
+WAYS = r"""
+import errno, os, socket as s, struct, sys
+near4, near6, device4, device6, gate, port = *sys.argv[1:6], int(sys.argv[6])
+link = s.if_nametoindex("edgeward0")
+def way(name, f):
+    try:
+        f()
+        print("open", name)
+    except OSError as e:
+        print("shut", name, errno.errorcode.get(e.errno, e))
+def datagram(a, p, size=1, flags=0):
+    with s.socket(s.AF_INET6 if ":" in a else s.AF_INET, s.SOCK_DGRAM) as u:
+        u.setsockopt(s.SOL_SOCKET, s.SO_BROADCAST, 1)
+        u.setsockopt(s.SOL_SOCKET, s.SO_SNDBUF, 1 << 20)
+        for last in (flags, 0):
+            u.sendto(b"x" * size, last, (a, p, 0, link) if ":" in a else (a, p))
+def stream(a, p, kind=s.SOCK_STREAM, proto=0, fast=False):
+    with s.socket(s.AF_INET6 if ":" in a else s.AF_INET, kind, proto) as c:
+        c.settimeout(3)
+        to = (a, p, 0, link) if ":" in a else (a, p)
+        c.sendto(b"x", 0x20000000, to) if fast else c.connect(to)
+        c.recv(1)
+for a in (near4, near6, device4, device6, "127.0.0.2", "192.0.0.1", "fe80::1", "10.77.0.255", "255.255.255.255", "224.0.0.251", "ff02::1", "ff02::fb"):
+    for p in (53, port):
+        if not a.startswith("127."):
+            way(f"udp {a} {p}", lambda: datagram(a, p))
+way("udp in pieces", lambda: datagram(near4, port, 60000))
+way("udp more", lambda: datagram(near4, port, 10, 0x8000))
+way("resolver, another port", lambda: datagram(gate, port))
+for a in (device4, device6, "192.0.0.1", "fe80::1", "0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:" + device4):
+    way(f"tcp {a}", lambda: stream(a, port))
+way("fast open", lambda: stream(device4, port, fast=True))
+way("mptcp", lambda: stream(device4, port, proto=262))
+way("sctp", lambda: stream(near4, port, proto=132))
+way("udplite", lambda: stream(near4, port, s.SOCK_DGRAM, 136))
+way("dccp", lambda: stream(near4, port, 6, 33))
+way("ping", lambda: s.socket(s.AF_INET, s.SOCK_DGRAM, 1))
+way("ping6", lambda: s.socket(s.AF_INET6, s.SOCK_DGRAM, 58))
+for proto in (1, 6, 17, 255):
+    way(f"raw {proto}", lambda: s.socket(s.AF_INET, s.SOCK_RAW, proto))
+way("raw6", lambda: s.socket(s.AF_INET6, s.SOCK_RAW, 58))
+way("packet", lambda: s.socket(s.AF_PACKET, s.SOCK_RAW, 0x300))
+way("packet dgram", lambda: s.socket(s.AF_PACKET, s.SOCK_DGRAM, 0x300))
+def abstract(kind):
+    with s.socket(s.AF_UNIX, kind) as u:
+        u.connect("\0edgeward-escape")
+way("abstract", lambda: abstract(s.SOCK_STREAM))
+def tun():
+    os.open("/dev/net/tun", os.O_RDWR)
+way("tun", tun)
+"""
+
+
+def test_every_other_way(world, dev):
+    """Datagrams, other protocols, the far end of the cable, the device's own sockets: tried where somebody listens, and nobody hears a byte."""
+    heard, ns = [], world.net.dev
+    for space, where in ((ns, "device"), (world.net.hub, "world")):
+        for port in (53, PORT):
+            if (where, port) == ("world", 53):
+                continue        # its resolver
+            u = space.call(lambda p=port: world.bound(socket.SOCK_DGRAM, p))
+            u.setblocking(False)
+            heard.append((where, port, u))
+    a = ns.call(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    a.bind("\0edgeward-escape")
+    a.listen(1)
+    before = len(world.seen)
+    r = dev.run(["/usr/bin/python3", "-c", WAYS, NEAR4, NEAR6, DEVICE4, DEVICE6, RESOLVER, str(PORT)])
+    a.close()
+    out = r.data.decode()
+    assert r.info["exit_code"] == 0 and out.count("\n") > 45, out
+    assert world.seen[before:] == []
+    for where, port, u in heard:
+        with pytest.raises(BlockingIOError):
+            pytest.fail(f"{where} {port} heard {u.recv(100)}")
+    assert [w for w in out.splitlines() if w.startswith("open")] == [], out
 
 
 def test_names_and_rebinding(world, dev):
