@@ -84,9 +84,12 @@ ref_ok(const struct work_str *s, size_t max)
 	if (s->len > max || !plain(s, "~^:?*[\\\"'`$;&|<>(){}!") || strchr("-+/.@", s->s[0]) != NULL || ends(s, "/") || ends(s, ".") ||
 	    ends(s, ".lock"))
 		return false;
-	for (size_t i = 1; i < s->len; i++)
-		if ((s->s[i] == '.' || s->s[i] == '/') && (s->s[i - 1] == '.' || s->s[i - 1] == '/'))
+	for (size_t i = 1; i < s->len; i++) {
+		const struct work_str before = { s->s, i };
+
+		if (((s->s[i] == '.' || s->s[i] == '/') && (s->s[i - 1] == '.' || s->s[i - 1] == '/')) || (s->s[i] == '/' && ends(&before, ".lock")))
 			return false;
+	}
 	return true;
 }
 

@@ -73,7 +73,7 @@ static void
 refs_and_branches(void **state)
 {
 	static const char *const bad[] = { "-x", "+x", "a..b", "a:b", "a b", "a~1", "a^", "a*", "a\\b", "/a", "a/", "a//b", "a/.b", ".a",
-		"a.lock", "a.", "a\n", "a$(id)", "@{-1}", "a;b", "a'b" };
+		"a.lock", "a.lock/b", "a.", "a\n", "a$(id)", "@{-1}", "a;b", "a'b" };
 	struct work_job j = git_job();
 
 	j.back = JOB_BACK_NONE;
