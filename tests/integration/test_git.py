@@ -355,10 +355,13 @@ def test_a_lost_link_begins_the_bundle_again(device, hub, server, dialect, tmp_p
 
 
 @pytest.mark.parametrize("command,field,text", [
-    ("true", "skip_reason", "changed nothing"), ("exit 3", "skip_reason", "exit code 0"),
+    ("true", "skip_reason", "changed nothing"),
+    ("git checkout -qb aside; echo x > f; git add f; " + IDENTITY + "commit -qm x; git checkout -q --detach HEAD~1", "skip_reason", "what lies on aside"),
+    ("echo x > f; touch .git/index.lock", "error", "index.lock': File exists"), ("echo x > f; chmod 0 f", "error", "git add failed: open(\"f\"): Permission denied"),
+    ("exit 3", "skip_reason", "exit code 0"),
     ("head -c 3000000 /dev/urandom > big", "error", "1 MiB"), ("rm -rf .git", "error", "no plain repository"),
     ("git checkout -q --orphan o; " + IDENTITY + "commit -qm x", "error", "does not descend"),
-], ids=["unchanged", "failed", "too-large", "gone", "unrelated"])
+], ids=["unchanged", "aside", "locked", "unreadable", "failed", "too-large", "gone", "unrelated"])
 def test_what_cannot_be_written_back_is_told_and_costs_nothing_else(device, hub, server, command, field, text):
     base = server.repo()
     run = hub.finish(hub.start(command, 40, work_dir="w", workspace=workspace(server, ref=base),
@@ -375,6 +378,10 @@ def test_a_push_that_is_refused_is_an_error_of_the_write_back(device, hub, serve
     run = hub.finish(hub.start("echo x > f", 40, work_dir="w", workspace=workspace(server, ref=base),
                                write_back={"mode": "push", "branch": "cloop/b"}), 40)
     assert "git push failed" in run.result["error"] and "pushed" not in run.result and run.exit_code == 0
+    git("config", "http.receivepack", "true", cwd=os.path.join(server.dir, "r.git"))
+    server.commit("r.git", {"other": b"o\n"}, branch="cloop/b")
+    run = hub.finish(hub.start("echo x > f", 40, work_dir="v", workspace=workspace(server, ref=base), write_back={"mode": "push", "branch": "cloop/b"}), 40)
+    assert "git push failed: [rejected]" in run.result["error"] and "(fetch first)" in run.result["error"], run.result
 
 
 def test_heartbeats_and_signals_during_a_write_back(device, hub, server):

@@ -2,21 +2,37 @@
 # The bundle and behind it 1024 bytes of what is known of it go to descriptor 0, which no program of the repository gets.
 # EW_BACK push, bundle or none; EW_BASE, EW_BRANCH, EW_MESSAGE, EW_MAX; EW_SEEDED 0 or 1.
 skip= head= commits=0 files=0 project= data=
+
+# git, and with what word it failed; no word, or one about size, is that of ulimit.
+by_git() {
+	said=$(mktemp /tmp/edgeward-said.XXXXXX) || fail "no temporary file"
+	git "$@" < /dev/null 2> "$said"
+	code=$?
+	cat "$said"
+	cause=$(sed -n 's/^fatal: //p;s/^error: //p' "$said" | head -n 1 | cut -c 1-110)
+	rm -f "$said"
+	case $cause in
+	'' | *"File too large"*) cause="; $most" ;;
+	*) cause=": $cause" ;;
+	esac
+	return $code
+}
 work() {
 	plain_git || fail "the workload left no plain repository"
 	# The most any file it writes may have, the bundle included.
 	most="a result may have at most $((EW_MAX / 1048576)) MiB"
 	ulimit -f $((EW_MAX / 512 + 64)) || fail "the size limit cannot be set"
-	git add --all < /dev/null || fail "git add failed; $most"
+	by_git add --all || fail "git add failed$cause"
 	if ! git diff --cached --quiet --no-ext-diff --no-textconv < /dev/null; then
-		git -c user.name=edgeward -c user.email=edgeward@localhost commit --quiet --no-verify --message="$EW_MESSAGE" < /dev/null ||
-			fail "git commit failed; $most"
+		by_git -c user.name=edgeward -c user.email=edgeward@localhost commit --quiet --no-verify --message="$EW_MESSAGE" ||
+			fail "git commit failed$cause"
 	fi
 	head=$(git rev-parse --verify --quiet 'HEAD^{commit}' < /dev/null) && is_commit "$head" || fail "the workload left no commit"
 	quarantine
 	q cat-file -e "$EW_BASE^{commit}" 2>/dev/null || fail "the commit it began with is gone"
 	if [ "$head" = "$EW_BASE" ]; then
-		skip="the workload changed nothing"
+		others=$(git for-each-ref --format='%(refname:short)' --no-merged "$EW_BASE" refs/heads < /dev/null | head -n 3 | head -c 300 | tr '\n' ' ')
+		skip="the workload changed nothing${others:+ where it ended; not taken is what lies on ${others% }}"
 		return
 	fi
 	q merge-base --is-ancestor "$EW_BASE" "$head" || fail "what the workload left does not descend from the commit it began with"

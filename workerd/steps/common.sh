@@ -60,7 +60,7 @@ authorized() {
 		while ((i = index($0, w)) > 0) { out = out substr($0, 1, i - 1) "***"; $0 = substr($0, i + length(w)) }
 		$0 = out $0
 	} { hide(ENVIRON["EW_PASSWORD"]); hide(ENVIRON["EW_BASIC"]); print substr($0, 1, 2000); fflush() }
-	/^fatal: / { why = substr($0, 8, 110) } END { if (why != "") print why > ENVIRON["EW_WHY"] }'
+	/^fatal: / { why = substr($0, 8, 110) } /^ ! \[/ { why = substr($0, 4, 110) } END { if (why != "") print why > ENVIRON["EW_WHY"] }'
 	return "$(cat "$Q/edgeward-status")"
 }
 
