@@ -25,7 +25,8 @@
 #include "workerd/vault.h"
 #include "workerd/workchan.h"
 
-#define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 8)
+#define HOME_SIZE	(PATH_MAX + WORK_DIR_SIZE + 32)
+#define HOME_BELOW	"/.git/edgeward-home"	/* made by steps/place.sh: what programs leave in it is not committed */
 #define OOM_SCORE_ADJ	200	/* when memory runs out a workload goes before the agent */
 
 struct start_choice {
@@ -262,7 +263,8 @@ begin(struct workload *wl, struct work_spec *spec, const struct start_choice *c)
 	char home[HOME_SIZE];
 	int r;
 
-	snprintf(home, sizeof(home), "HOME=%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir);
+	snprintf(home, sizeof(home), "HOME=%s%s%s%s", wl->w->ids.real, spec->work_dir[0] != '\0' ? "/" : "", spec->work_dir,
+	    c->job.workspace != JOB_WORKSPACE_NONE ? HOME_BELOW : "");
 	if (!c->job.container) {	/* its variables are what was sent and the image's */
 		complete_env(spec, home);
 		harness_path(wl->w, spec);

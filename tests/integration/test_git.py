@@ -290,6 +290,24 @@ def test_a_git_directory_that_leads_elsewhere_is_refused(device, hub, server, ma
 
 # ---- 14.17: write-back ----
 
+@pytest.mark.parametrize("env", [None, {"A": "1"}], ids=["none", "without"])
+def test_home_is_beside_the_tree(device, hub, server, env):
+    """14.9: what programs keep there is in no commit, and is there for the next; 0700, also after it was opened or replaced by a link."""
+    base = server.repo()
+    back = {"mode": "push", "branch": "cloop/h"}
+    run = hub.finish(hub.start("cd; stat -c %a .; echo secret > .netrc; chmod 755 .; cd - > /dev/null; echo x > f", 40, work_dir="w", env=env,
+                               workspace=workspace(server, ref=base), write_back=back))
+    assert b"\n700\n" in run.text and run.result["files_changed"] == 1, (run.text, run.result)
+    assert git("ls-tree", "-r", "--name-only", "cloop/h", cwd=os.path.join(server.dir, "r.git")).split() == ["README", "f"]
+    run = hub.finish(hub.start("cd; stat -c %a .; cat .netrc; cd ..; mv edgeward-home old; ln -s old edgeward-home", 40, work_dir="w", env=env,
+                               workspace=workspace(server, ref=base)))
+    assert b"\n700\nsecret\n" in run.text, run.text
+    run = hub.finish(hub.start("ls -ld ~ | cut -c 1-10; ls -A ~", 40, work_dir="w", env=dict(env or {}, B="2"), workspace=workspace(server, ref=base)))
+    assert b"\ndrwx------\n" in run.text and b".netrc" not in run.text, run.text
+    run = hub.finish(hub.start("echo $HOME", 40, work_dir="w", env={"HOME": "/tmp"}, workspace=workspace(server, ref=base)))
+    assert run.text.endswith(b"\n/tmp\n"), run.text
+
+
 @on_both(4)
 def test_a_push_brings_the_work_to_a_branch(device, hub, server, dialect):
     base = server.repo()

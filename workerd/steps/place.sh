@@ -17,6 +17,9 @@ if [ "$EW_KIND" != none ]; then
 		git checkout --quiet --detach "$commit" < /dev/null || fail "git checkout failed$most"
 	fi
 	[ "$(git rev-parse --verify --quiet HEAD)" = "$commit" ] || fail "the checkout is not at $commit"
+	# HOME, where the start names no other: beside the tree, so that what programs keep there is in no commit.
+	{ [ -d .git/edgeward-home ] && [ ! -L .git/edgeward-home ]; } || { rm -rf .git/edgeward-home && mkdir .git/edgeward-home; } &&
+		chmod 700 .git/edgeward-home || fail "the work directory cannot be written"
 	measure
 fi
 if [ "$EW_SEEDED" = 1 ]; then
