@@ -20,6 +20,7 @@ import pytest
 from lib import proc
 from lib.agent import REPO
 from lib.gitserver import ENV, GitServer, git
+from lib.netns import Mounts
 from lib.proc import wait_for
 from lib.session import new_id
 
@@ -432,11 +433,13 @@ def bundle_of(server, base, branch="cloop/feature"):
                                                            "sha256": hashlib.sha256(data).hexdigest()}}
 
 
-def ship(hub, handle, data, step=200, skip=None):
+def ship(hub, handle, data, step=200, skip=None, last=0):
+    """skip: the offset of a chunk that is left out; last: what the last one says more of the total."""
     s = hub.session()
     for i in range(0, len(data), step):
         if i != skip:
-            s.send("branch_chunk", {"offset": i, "data": base64.b64encode(data[i:i + step]).decode(), "total": len(data)}, handle=handle)
+            total = len(data) + (last if i + step >= len(data) else 0)
+            s.send("branch_chunk", {"offset": i, "data": base64.b64encode(data[i:i + step]).decode(), "total": total}, handle=handle)
 
 
 def test_a_shipped_branch_becomes_a_checkout_and_its_work_comes_back(device, hub, server, tmp_path):
@@ -452,7 +455,7 @@ def test_a_shipped_branch_becomes_a_checkout_and_its_work_comes_back(device, hub
     nothing_left(device)
 
 
-@pytest.mark.parametrize("how", ["gap", "short", "none", "digest", "head"])
+@pytest.mark.parametrize("how", ["gap", "first", "total", "short", "none", "digest", "head"])
 def test_a_branch_that_does_not_match_is_refused(device, hub, server, how):
     server.repo()
     _, data, ws = bundle_of(server, None)
@@ -460,12 +463,31 @@ def test_a_branch_that_does_not_match_is_refused(device, hub, server, how):
     if how in ("digest", "head"):
         ws["branch_bundle"]["sha256" if how == "digest" else "head"] = "0" * (64 if how == "digest" else 40)
     if how != "none":
-        ship(hub, handle, data[:-200] if how == "short" else data, skip=200 if how == "gap" else None)
+        ship(hub, handle, data[:-200] if how == "short" else data, skip={"gap": 200, "first": 0}.get(how), last=how == "total")
     if how == "short":      # a total that was never reached
         ws["branch_bundle"]["bytes"] = len(data)
     run = hub.start("true", 40, handle=handle, work_dir="w", workspace=ws, refused=True)
     assert any(t in run.refused[1] for t in ("not shipped", "not completely", "does not match", "does not hold")), run.refused
     assert not os.path.isdir(os.path.join(device.root, "w")) or os.listdir(os.path.join(device.root, "w")) == []
+
+
+def test_no_more_branches_than_eight_are_kept(device, hub, server):
+    """14.16: in chunks the ninth has no answer of its own; its start has. One that was used, and a new session, make room."""
+    server.repo()
+    _, data, ws = bundle_of(server, None)
+    names = [new_id("b") for _ in range(9)]
+    for name in names:
+        ship(hub, name, data)
+    assert "not shipped" in hub.start("true", 40, handle=names[8], work_dir="w8", workspace=ws, refused=True).refused[1]
+    assert hub.finish(hub.start("true", 40, handle=names[0], work_dir="w0", workspace=ws)).exit_code == 0
+    extra = new_id("b")
+    ship(hub, extra, data)
+    assert hub.finish(hub.start("true", 40, handle=extra, work_dir="w9", workspace=ws)).exit_code == 0
+    s = hub.session()
+    s.cut()
+    hub.session(after=s)
+    assert "not shipped" in hub.start("true", 40, handle=names[1], work_dir="w1", workspace=ws, refused=True).refused[1]
+    assert glob.glob(os.path.join(device.state, "connectd", "branch*")) == []
 
 
 # ---- 14.18: project seed and result ----
@@ -487,6 +509,35 @@ def test_a_seed_is_placed_and_the_result_comes_before_the_status(agent, hub):
     assert "database" in with_db.project["error"] and with_db.exit_code == 5
     plain = hub.finish(hub.start("ls -a", 30, work_dir="p"))
     assert plain.project is None and b".cloop" not in plain.text
+
+
+@pytest.mark.parametrize("version,sent", [(12, False), (13, True)])
+def test_a_project_result_is_of_version_13(agent, hub, version, sent):
+    """14.18: an older hub has no such frame; the end is told all the same."""
+    hub.b.edgeward, hub.b.version = False, version
+    agent().connected()
+    run = hub.finish(hub.start("true", 30, work_dir="w", beside=seed({"current_step": 4})))
+    assert run.exit_code == 0 and (run.project is not None) is sent
+    hub.delivered(run)
+
+
+@pytest.mark.parametrize("spec,word", [({"workspace": {"kind": "git", "repo": "https://localhost/r"}}, "no git on this device"),
+                                       ({"workspace": {"kind": "bundle", "branch_bundle": {"branch": "cloop/b", "head": "1" * 40}}}, "no git on this device")],
+                         ids=["git", "bundle"])
+@pytest.mark.root
+def test_without_git_a_workspace_is_refused_and_none_is_told(agent, hub, spec, word):
+    """14.15, 14.10."""
+    ns = Mounts()
+    try:
+        ns.sh("mount -t tmpfs none /mnt; touch /mnt/none; for d in /usr/local/bin /usr/bin; do [ ! -e $d/git ] || mount --bind /mnt/none $d/git; done")
+        a = agent(ns=ns)
+        a.connected()
+        told = hub.session().hello["capabilities"]
+        assert not any(told.get(k) for k in ("workspace_provisioning", "write_back", "branch_bundles")), told
+        assert word in hub.start("true", 20, work_dir="w", refused=True, **spec).refused[1]
+        assert hub.finish(hub.start("true", work_dir="w")).exit_code == 0
+    finally:
+        ns.close()
 
 
 def test_a_seed_never_enters_the_commits(device, hub, server):
