@@ -53,10 +53,15 @@ def cidrs(items):
         struct.pack("=BBI", n.version == 6, n.prefixlen, 16) + n.network_address.packed.ljust(16, b"\0") for n in nets)
 
 
-def firewall(public=False, allow=(), deny=(), ports=(), resolvers=()):
-    ends = b"".join(struct.pack("=BHI", 0, port, 16) + ipaddress.ip_address(a).packed.ljust(16, b"\0") for a, port in resolvers)
+def endpoint(address, port):
+    ip = ipaddress.ip_address(address)
+    return struct.pack("=BHI", ip.version == 6, port, 16) + ip.packed.ljust(16, b"\0")
+
+
+def firewall(public=False, allow=(), deny=(), ports=(), resolvers=(), proxy=None):
     return (struct.pack("=B", public) + cidrs(allow) + cidrs(deny) + struct.pack("=I", len(ports)) +
-            b"".join(struct.pack("=H", p) for p in ports) + struct.pack("=I", len(resolvers)) + ends + b"\0")
+            b"".join(struct.pack("=H", p) for p in ports) + struct.pack("=I", len(resolvers)) + b"".join(endpoint(*r) for r in resolvers) +
+            (b"\0" if proxy is None else b"\1" + endpoint(*proxy)))
 
 
 def rules(bound=None, **kw):
@@ -227,6 +232,18 @@ def test_the_hub_narrows_an_open_device(world, host):
     check(world, host, [METADATA4], [LINK4, METADATA6], network=rules(allow=[METADATA4]))
     check(world, host, [LINK4], [METADATA4], network=rules(allow=["169.254.0.0/16"]))
     check(world, host, [NEAR4, OTHER4], [DEVICE4, "127.0.0.1", f"::ffff:{PUBLIC4}"], network=rules(allow=["10.0.0.0/8", "127.0.0.0/9"]))
+
+
+@pytest.mark.parametrize("proxy", [OTHER4, OTHER6])
+def test_the_route_to_the_egress_proxy_is_opened(world, dev, host, proxy):
+    """Version 18: that one address at that one port, in either family; not on this device, and not where the policy does not go."""
+    check(world, host, [NEAR4, (proxy, OTHER_PORT)], [proxy, (NEAR4, OTHER_PORT), PUBLIC4],
+          network=rules(allow=[NEAR4], ports=[PORT], proxy=(proxy, OTHER_PORT)))
+    check(world, host, [(proxy, OTHER_PORT)], [NEAR4, proxy], network=rules(proxy=(proxy, OTHER_PORT)))
+    own = DEVICE6 if proxy == OTHER6 else DEVICE4
+    check(world, host, [NEAR4], [(own, OTHER_PORT), proxy], network=rules(allow=[NEAR4], ports=[PORT], proxy=(own, OTHER_PORT)))
+    err = dev.start(["/bin/true"], expect=POLICY, network=rules(allow=[NEAR4], ports=[PORT], proxy=(proxy, OTHER_PORT)))
+    assert err.startswith("policy:2: network = filtered") and "proxy" in err and proxy in err, err
 
 
 def test_pasta_ends_the_workload(dev):
