@@ -39,13 +39,15 @@ trim(const char **s, size_t len)
 	return len;
 }
 
+/* Into the next place; a key that was there already would make the object two things to two readers. */
 static bool
-take_label(struct device_label *label, const char *s, size_t len)
+take_label(struct device_caps *device, const char *s, size_t len)
 {
+	struct device_label *label = &device->labels[device->nlabels];
 	const char *eq = memchr(s, '=', len), *end = s + len, *v;
 	size_t klen, vlen;
 
-	if (eq == NULL)
+	if (eq == NULL || device->nlabels == CAPS_LABELS_MAX)
 		return false;
 	v = eq + 1;
 	klen = trim(&s, (size_t)(eq - s));
@@ -56,6 +58,10 @@ take_label(struct device_label *label, const char *s, size_t len)
 	label->key[klen] = '\0';
 	memcpy(label->value, v, vlen);
 	label->value[vlen] = '\0';
+	for (size_t i = 0; i < device->nlabels; i++)
+		if (strcmp(device->labels[i].key, label->key) == 0)
+			return false;
+	device->nlabels++;
 	return true;
 }
 
@@ -71,8 +77,8 @@ caps_init(struct device_caps *device, const char *labels, char err[200])
 		const char *s = labels;
 		size_t n = trim(&s, len);
 
-		if (n > 0 && (device->nlabels == CAPS_LABELS_MAX || !take_label(&device->labels[device->nlabels++], s, n))) {
-			snprintf(err, 200, "[device] labels must be \"key=value, key=value\", at most %d of them, keys up to 63 and "
+		if (n > 0 && !take_label(device, s, n)) {
+			snprintf(err, 200, "[device] labels must be \"key=value, key=value\", each key once, at most %d of them, keys up to 63 and "
 			    "values up to 127 bytes", CAPS_LABELS_MAX);
 			return -EINVAL;
 		}

@@ -6,6 +6,7 @@ connectd/invframe.c (each request answered once, with its own id). What devices 
 import os
 import shutil
 import signal
+import subprocess
 
 import pytest
 
@@ -75,6 +76,22 @@ def test_the_policy_names_channel_and_harnesses(agent, hub):
     a = agent(policy={"harnesses": {"names": "none"}, "upgrade": {"channel": "edge"}})
     a.connected()
     assert caps(hub)["update_channel"] == "edge" and "harnesses" not in caps(hub)
+
+
+@pytest.mark.parametrize("text,want", [("site=hall-2, line = b", {"site": "hall-2", "line": "b"}), ("", None), ('q="x\\,', {"q": '"x\\'}),
+                                       ("a=,b=c=d,", {"a": "", "b": "c=d"}), ("a=b,a=c", False), ("a", False), ("=b", False),
+                                       ("k" * 64 + "=v", False), (",".join(f"k{i}=v" for i in range(33)), False)])
+def test_labels_are_those_of_the_configuration(agent, hub, text, want):
+    """As they stand there, and each key once; what is no label is an error at the start."""
+    a = agent(start=False, conf={"device": {"labels": text}})
+    if want is False:
+        p = subprocess.run([exe("connectd"), "-n", "-c", a.conf_file, "-p", a.policy_file], capture_output=True, text=True, timeout=20, check=False,
+                           env={"ASAN_OPTIONS": "detect_leaks=0"})
+        assert p.returncode == 1 and "[device] labels must be" in p.stderr, p
+        return
+    a.start()
+    a.connected()
+    assert caps(hub).get("labels") == want
 
 
 def test_an_inventory_request_is_answered_with_its_id(dialect, device, hub):
