@@ -148,6 +148,9 @@ def test_an_existing_checkout_is_reused_and_another_remote_refused(device, hub, 
     run = hub.finish(hub.start("cat untracked README new; git rev-parse HEAD", 40, work_dir="w",
                                workspace={"kind": "git", "repo": server.url("r")}))     # without .git, the same
     assert run.text.decode().endswith(f"mine\nhello\nmore\nn\n{second}\n"), run.text
+    third = server.commit("r.git", {"README": b"another\n"})
+    changed = hub.start("true", 40, work_dir="w", workspace=workspace(server, ref=third), refused=True)
+    assert "git checkout failed: Your local changes to the following files would be overwritten" in changed.refused[1], changed.refused
     server.repo("other.git")
     other = hub.start("true", 40, work_dir="w", workspace=workspace(server, "other.git"), refused=True)
     assert server.url("r.git") in other.refused[1] and server.url("other.git") in other.refused[1]

@@ -2,21 +2,6 @@
 # The bundle and behind it 1024 bytes of what is known of it go to descriptor 0, which no program of the repository gets.
 # EW_BACK push, bundle or none; EW_BASE, EW_BRANCH, EW_MESSAGE, EW_MAX; EW_SEEDED 0 or 1.
 skip= head= commits=0 files=0 project= data=
-
-# git, and with what word it failed; no word, or one about size, is that of ulimit.
-by_git() {
-	said=$(mktemp /tmp/edgeward-said.XXXXXX) || fail "no temporary file"
-	git "$@" < /dev/null 2> "$said"
-	code=$?
-	cat "$said"
-	cause=$(sed -n 's/^fatal: //p;s/^error: //p' "$said" | head -n 1 | cut -c 1-110)
-	rm -f "$said"
-	case $cause in
-	'' | *"File too large"*) cause="; $most" ;;
-	*) cause=": $cause" ;;
-	esac
-	return $code
-}
 work() {
 	plain_git || fail "the workload left no plain repository"
 	# The most any file it writes may have, the bundle included.

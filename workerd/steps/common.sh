@@ -94,6 +94,21 @@ sweep() {
 	fi
 }
 
+# git, and in cause with what word it failed. None, or one about size, is that of the limit, for which most has a text where there is one.
+by_git() {
+	said=$(mktemp /tmp/edgeward-said.XXXXXX) || fail "no temporary file"
+	git "$@" < /dev/null 2> "$said"
+	code=$?
+	cat "$said"
+	cause=$(sed -n 's/^fatal: //p;s/^error: //p' "$said" | head -n 1 | cut -c 1-110)
+	rm -f "$said"
+	case $cause in
+	'' | *"File too large"*) cause=${most:+; $most} ;;
+	*) cause=": $cause" ;;
+	esac
+	return $code
+}
+
 # Size of the work directory against EW_LIMIT (bytes): the walk is bounded.
 measure() {
 	[ "${EW_LIMIT:-0}" != 0 ] || return 0

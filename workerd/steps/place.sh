@@ -9,12 +9,12 @@ exclude() {
 if [ "$EW_KIND" != none ]; then
 	plain_git || fail "the fetched repository is gone"
 	commit=$(head -c 40 .git/edgeward-base) && is_commit "$commit" || fail "the fetched commit is gone"
-	[ "${EW_LIMIT:-0}" = 0 ] && most= || most="; the limit of this workspace is $((EW_LIMIT / 1048576)) MiB"
+	[ "${EW_LIMIT:-0}" = 0 ] && most= || most="the limit of this workspace is $((EW_LIMIT / 1048576)) MiB"
 	[ "${EW_LIMIT:-0}" = 0 ] || ulimit -f $((EW_LIMIT / 512 + 1)) || fail "the size limit cannot be set"
 	if [ "$EW_KIND" = bundle ]; then
-		git checkout --quiet -B "$EW_BRANCH" "$commit" < /dev/null || fail "git checkout failed$most"
+		by_git checkout --quiet -B "$EW_BRANCH" "$commit" || fail "git checkout failed$cause"
 	else
-		git checkout --quiet --detach "$commit" < /dev/null || fail "git checkout failed$most"
+		by_git checkout --quiet --detach "$commit" || fail "git checkout failed$cause"
 	fi
 	[ "$(git rev-parse --verify --quiet HEAD)" = "$commit" ] || fail "the checkout is not at $commit"
 	# HOME, where the start names no other: beside the tree, so that what programs keep there is in no commit.
