@@ -332,6 +332,21 @@ decode_job(struct work_spec *spec, struct work_job *job, char error[208])
 	return WORK_OK;
 }
 
+/* A checkout that is not whole is cleared away by the next one: it must not be one that somebody is at work on. */
+static enum work_refusal
+check_workspace(const struct workerd *w, const struct work_spec *spec, const struct work_job *job, char error[208])
+{
+	if (job->workspace == JOB_WORKSPACE_NONE)
+		return WORK_OK;
+	for (const struct workload *wl = w->all.first; wl != NULL; wl = wl->next) {
+		if (!stage_is_before(wl) || stage_of(wl) == STAGE_CREATE || strcmp(wl->rec.h->work_dir, spec->work_dir) != 0)
+			continue;
+		snprintf(error, 208, "another start is making its workspace in that directory; try again when it runs");
+		return WORK_REFUSED_BUSY;
+	}
+	return WORK_OK;
+}
+
 /* What is decided before anything is made. claim: the directory is given to its runner. */
 static enum work_refusal
 choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choice *c, char error[208], uint32_t *ret_flags)
@@ -348,6 +363,8 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 		r = check_secrets(spec, c->parts, error);
 	if (r == WORK_OK)
 		r = stage_check(w, spec, &c->job, error);
+	if (r == WORK_OK)
+		r = check_workspace(w, spec, &c->job, error);
 	if (r == WORK_OK && c->job.container)
 		r = container_check(w, spec, &c->job, error);
 	if (r == WORK_OK && c->job.workspace == JOB_WORKSPACE_BUNDLE && claim && c->bundle < 0) {

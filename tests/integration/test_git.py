@@ -220,6 +220,21 @@ def test_heartbeats_go_on_during_a_fetch(device, hub, server):
     hub.finish(run)
 
 
+def test_one_makes_a_workspace_at_a_time(device, hub, server):
+    """The second in that directory would take what the first has begun for what a crash left, and clear it away."""
+    server.repo()
+    server.stall.clear()
+    first = hub.send_start(["/bin/sh", "-c", "cat README"], work_dir="w", workspace=workspace(server))
+    hub.wait("the fetch", lambda: server.requests, 20)
+    second = hub.start("true", 20, work_dir="w", workspace=workspace(server), refused=True)
+    assert second.refused[0] == "busy" and "another start is making its workspace" in second.refused[1], second.refused
+    assert hub.finish(hub.start("true", 20, work_dir="w")).exit_code == 0, "work without a workspace clears nothing away"
+    server.stall.set()
+    hub.wait("the start", lambda: first.started, 20)
+    assert hub.finish(first).text.endswith(b"hello\n")
+    assert hub.finish(hub.start("cat README", 40, work_dir="w", workspace=workspace(server))).exit_code == 0
+
+
 # ---- hostile repositories and work directories ----
 
 def test_hostile_repositories_stay_in_the_tree(device, hub, server):
