@@ -123,6 +123,24 @@ def test_timeout_and_cancel_remove_the_container(engine, dev):
     nothing_left(engine)
 
 
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+@pytest.mark.parametrize("gone", ["kill9", "reload"])
+def test_what_a_new_workerd_took_back_is_removed_when_it_ends(engine, dev, how, gone):
+    """Its client is killed then; the container goes on until it is removed, and no end is told before."""
+    r = run(dev, "echo ready; sleep 1000", timeout=0 if how == "cancel" else 8)
+    dev.wait("ready", lambda: b"ready" in r.data, 60)
+    if gone == "kill9":
+        dev.kill_workerd()
+        dev.connect()
+    else:
+        dev.reload()
+    if how == "cancel":
+        dev.signal(r, signal.SIGKILL)
+    ended(dev, r)
+    assert r.info["outcome"] == (CANCELLED if how == "cancel" else TIMEOUT)
+    nothing_left(engine)
+
+
 def test_b46_workerd_killed_at_any_time_leaves_no_container(engine, dev):
     """The client is the launcher's, the container the engine's: a new workerd takes both back."""
     r = run(dev, 'echo ready; while [ ! -e go ]; do sleep 0.1; done; echo went on; exit 3')

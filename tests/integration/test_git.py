@@ -583,9 +583,9 @@ def test_a_link_at_the_place_of_the_seed_is_refused(device, hub):
 STAGES = {"fetch": 0, "payload": 1, "push": 2}
 
 
-@pytest.mark.parametrize("role", ["workerd", "connectd"])
+@pytest.mark.parametrize("role,how", [("workerd", "kill9"), ("workerd", "reload"), ("connectd", "kill9")])
 @pytest.mark.parametrize("stage", list(STAGES))
-def test_b46_a_daemon_that_dies_in_a_stage_costs_nothing(device, hub, server, role, stage):
+def test_b46_a_daemon_that_dies_in_a_stage_costs_nothing(device, hub, server, role, how, stage):
     """The workload goes on where it was, its end and its result are told once, nothing is left."""
     base = server.repo()
     gate = os.path.join(device.root, "w", "go")
@@ -601,8 +601,7 @@ def test_b46_a_daemon_that_dies_in_a_stage_costs_nothing(device, hub, server, ro
         n = len(server.requests)
         open(gate, "w").close()
         hub.wait("the push", lambda: len(server.requests) > n, 30)
-    old = device.kill9(role)
-    device.restarted(role, old)
+    device.restarted(role, device.away(role, how))
     server.stall.set()
     if stage != "push":
         hub.wait("it runs", lambda: b"here" in run.text or run.terminal or run.refused, 30)

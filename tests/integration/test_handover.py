@@ -36,14 +36,6 @@ def replace(dev, content=None):
     os.rename(new, dev.program)
 
 
-def reload(dev):
-    dev.launcher.send_signal(signal.SIGHUP)
-    with pytest.raises(ConnectionError):
-        while True:
-            dev.step(10)
-    dev.connect()
-
-
 def is_new(dev):
     return os.path.samefile(f"/proc/{dev.launcher.pid}/exe", dev.program)
 
@@ -62,7 +54,7 @@ def test_becomes_the_new_file_and_work_goes_on(dev):
     for _ in range(3):          # each time from what the time before handed over
         replace(dev)
         assert not is_new(dev)
-        reload(dev)
+        dev.reload()
         assert is_new(dev)
         assert caps(pid) == before and before["CapAmb"] == 0 and before["CapInh"] == 0
         assert proc.status(pid)["NoNewPrivs"] == "1" and proc.status(pid)["Seccomp"] == "2"
@@ -88,7 +80,7 @@ def test_an_end_while_it_changes_is_told(dev):
     for i in range(40):
         rs.append(dev.start(["sh", "-c", f"sleep 0.{i:02d}; exit {i}"]))
     replace(dev)
-    reload(dev)
+    dev.reload()
     for i, r in enumerate(rs):
         dev.finish(r)
         assert (r.info["outcome"], r.info["exit_code"]) == (workdrv.EXITED, i)
@@ -126,7 +118,7 @@ def test_an_end_before_workerd_has_said_hello_is_told(how):
         else:
             replace(d)
             slow_workerd(d, "fails" in how)
-            reload(d)
+            d.reload()
             assert is_new(d)
         for r, code in ((early, 5), (late, 6)):
             d.finish(r)
@@ -147,12 +139,12 @@ def test_a_file_that_cannot_go_on_is_not_used(dev, kind):
                "hangs": b"#!/bin/sh\nexec sleep 1000\n"}[kind]
     replace(dev, content)
     for _ in range(2):
-        reload(dev)
+        dev.reload()
         assert not is_new(dev)
         assert proc.alive(r.info["pid"])
     assert dev.log_text().count("this one goes on") == 1
     replace(dev)
-    reload(dev)
+    dev.reload()
     assert is_new(dev)
     dev.signal(r, signal.SIGTERM)
     dev.finish(r)
@@ -164,7 +156,7 @@ def test_another_pool_is_not_taken(dev):
     r = dev.start(["sleep", "1000"])
     replace(dev)
     dev.write("pool", f"{workdrv.POOL_FIRST + 1} {workdrv.POOL_COUNT} {workdrv.POOL_GID}\n")
-    reload(dev)
+    dev.reload()
     assert not is_new(dev)
     assert "pool of runner ids was changed" in dev.log_text()
     dev.signal(r, signal.SIGTERM)
@@ -174,11 +166,11 @@ def test_another_pool_is_not_taken(dev):
 def test_descriptors_do_not_grow(dev):
     rs = [dev.start(["sleep", "1000"]) for _ in range(8)]
     replace(dev)
-    reload(dev)
+    dev.reload()
     count = len(os.listdir(f"/proc/{dev.launcher.pid}/fd"))
     for _ in range(4):
         replace(dev)
-        reload(dev)
+        dev.reload()
         assert is_new(dev)
     wait_for(lambda: len(os.listdir(f"/proc/{dev.launcher.pid}/fd")) == count, 5)
     for r in rs:

@@ -184,6 +184,14 @@ class Agent:
         os.kill(pid, sig)
         return pid
 
+    def away(self, role, how="kill9"):
+        """Ends it as a crash does, or has workerd replaced as a reload does; its pid until then."""
+        if how == "kill9":
+            return self.kill9(role)
+        old = self.pid(role)
+        os.kill(self.pid("launcher"), signal.SIGHUP)
+        return old
+
     def restarted(self, role, old, timeout=15):
         """Waits until another process has the role."""
         return wait_for(lambda: (p := self.pids().get(role)) and p != old and p, timeout,

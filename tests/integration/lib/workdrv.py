@@ -185,6 +185,15 @@ class Device:
     def kill_workerd(self, sig=signal.SIGKILL):
         os.kill(self.workerd_pid(), sig)
 
+    def reload(self):
+        """A new workerd, as at systemctl reload."""
+        self.launcher.send_signal(signal.SIGHUP)
+        try:
+            while True:
+                self.step(10)
+        except ConnectionError:
+            self.connect()
+
     def stop_launcher(self, sig=signal.SIGTERM):
         self.launcher.send_signal(sig)
         code = self.launcher.wait(10)
