@@ -250,6 +250,22 @@ def test_hostile_repositories_stay_in_the_tree(device, hub, server):
     assert hub.finish(hub.start(f"touch {mark}", 40, work_dir="w")).exit_code == 0 and os.path.exists(mark)
 
 
+@pytest.mark.parametrize("before", [None, "git config submodule.recurse true; git config fetch.recurseSubmodules yes; git config submodule.active .; "
+                                    "git config submodule.s.active true"], ids=["fresh", "configured"])
+def test_submodules_are_not_fetched_and_large_files_stay_pointers(device, hub, server, before):
+    """Also where an earlier workload has set that they are: the server of the one repository is all that hears of it."""
+    server.repo()
+    sub = server.repo("sub.git", {"in-sub": b"s\n"})
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"1" * 64 + b"\nsize 5\n"
+    if before:
+        assert hub.finish(hub.start(before, 40, work_dir="w", workspace=workspace(server))).exit_code == 0
+    server.commit("r.git", {"large": pointer, ".gitattributes": b"large filter=lfs diff=lfs merge=lfs -text\n",
+                            ".gitmodules": f'[submodule "s"]\n\tpath = s\n\turl = {server.url("sub.git")}\n'.encode()}, modules={"s": sub})
+    run = hub.finish(hub.start("ls -A s; cat large", 40, work_dir="w", workspace=workspace(server)))
+    assert run.exit_code == 0 and run.text.endswith(b"\n" + pointer) and b"in-sub" not in run.text, run.text
+    assert not [p for p, _ in server.requests if "sub.git" in p]
+
+
 @pytest.mark.parametrize("trick", [
     "git config core.fsmonitor 'touch pwned'; git config core.sshCommand 'touch pwned'; git config credential.helper '!touch pwned; env >&2'",
     "git config url.https://localhost:1/.insteadOf https://localhost",

@@ -97,13 +97,14 @@ class GitServer:
         git("config", "uploadpack.allowAnySHA1InWant", "true", cwd=path)
         return self.commit(name, files or {"README": b"hello\n"})
 
-    def commit(self, name, files, branch="main", links=None, parent=True):
-        """Adds a commit without a work tree, so that any path and mode can be in it."""
+    def commit(self, name, files, branch="main", links=None, parent=True, modules=None):
+        """Adds a commit without a work tree, so that any path and mode can be in it. modules: path -> commit, of a submodule."""
         path = os.path.join(self.dir, name)
         lines = ""
         for file, content in {**(files or {}), **(links or {})}.items():
             blob = git("hash-object", "-w", "--stdin", cwd=path, stdin=content)
             lines += f"{'120000' if links and file in links else '100644'} {blob}\t{file}\n"
+        lines += "".join(f"160000 {sha}\t{file}\n" for file, sha in (modules or {}).items())
         index = os.path.join(self.dir, f"index.{time.monotonic_ns()}")
         env = dict(ENV, GIT_INDEX_FILE=index)
         old = git("rev-parse", "--verify", "--quiet", branch, cwd=path) if parent and self.has(name, branch) else None
