@@ -208,7 +208,7 @@ add_list(const struct json *payload, const char *key, const char *what, char *bu
 	return at < size ? at : size;
 }
 
-void
+bool
 secret_answer(const struct json *payload, char *buf, size_t size)
 {
 	const char *error = json_get_str(payload, "error");
@@ -224,7 +224,10 @@ secret_answer(const struct json *payload, char *buf, size_t size)
 	    files == 1 ? "" : "s");
 	at = add_list(payload, "env_scrubbed", "; variables that the run may still remember: ", text, sizeof(text), at);
 	at = add_list(payload, "killed", "; being ended: ", text, sizeof(text), at);
-	if (error != NULL && error[0] != '\0' && at < sizeof(text))
+	if (error != NULL && error[0] == '\0')
+		error = NULL;
+	if (error != NULL && at < sizeof(text))
 		snprintf(text + at, sizeof(text) - at, "; not done: %s", error);
 	text_clean(buf, size, text);
+	return error == NULL;
 }

@@ -13,7 +13,7 @@ void secret_put_leases(struct json_w *w, const void *items, size_t len, const ch
 int client_secret_revoke(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int client_secret_refresh(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 
-/* A device's answer, revoked or secret_refreshed, as a sentence. */
-void secret_answer(const struct json *payload, char *buf, size_t size);
+/* A device's answer, revoked or secret_refreshed, as a sentence. False if something of it was not done. */
+bool secret_answer(const struct json *payload, char *buf, size_t size);
 
 #endif

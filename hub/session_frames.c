@@ -121,6 +121,7 @@ take_report(struct session *s, const struct frame *f)
 {
 	struct request *req = take_request(s, f->id);
 	char text[256];
+	int r;
 
 	if (f->type == FRAME_INVENTORY && f->id == NULL) {
 		harness_inventory(s, f->payload, 0, 0);		/* it is another than the hello said */
@@ -129,8 +130,8 @@ take_report(struct session *s, const struct frame *f)
 	} else if (req != NULL && f->type == FRAME_HARNESS) {
 		harness_installed(s, f->payload, req->client, req->client_id);
 	} else if (req != NULL && req->client != 0) {
-		secret_answer(f->payload, text, sizeof(text));
-		client_answer(s->hub, req->client, req->client_id, 0, text);
+		r = secret_answer(f->payload, text, sizeof(text)) ? 0 : -EREMOTEIO;
+		client_answer(s->hub, req->client, req->client_id, r, text);
 	}
 	free(req);
 }

@@ -429,7 +429,9 @@ def test_secrets_of_a_run(dev, ehub, tmp_path):
     (tmp_path / "key").write_text("canary-new-" + "n" * 1000)
     assert b"done: 1 file" in ehub.cli("secret", "refresh", handle, f"key=@{tmp_path}/key")
     log_has("size 1011\n")
-    assert b"other" in ehub.cli("secret", "refresh", handle, f"other=@{tmp_path}/key")
+    for form in ((), ("-j",)):      # a script must see that the device has not done it
+        p = ehub.call(*form, "secret", "refresh", handle, f"other=@{tmp_path}/key")
+        assert p.returncode == 1 and b"not done" in p.stderr and b"other" in p.stderr and not p.stdout, p
     assert ehub.cli("secret", "revoke", handle, "nothing").startswith(b"the device holds nothing of it")
     assert b"done: 1 file" in ehub.cli("secret", "revoke", handle, "key")
     log_has("gone\n")
