@@ -153,8 +153,11 @@ record_inner_close(struct record *inner)
 void
 record_inner_done(struct record *inner)
 {
-	if (inner->h != NULL)
-		madvise(inner->ring, (size_t)inner->h->ring, MADV_REMOVE);	/* what was in it is nobody's business */
+	if (inner->h == NULL)
+		return;
+	madvise(inner->ring, (size_t)inner->h->ring, MADV_REMOVE);	/* what was in it is nobody's business */
+	for (unsigned i = 0; i < 2; i++)
+		explicit_bzero(&inner->h->digest[i].state, sizeof(inner->h->digest[i].state));	/* it keeps the last of what it was fed */
 	record_inner_close(inner);
 }
 

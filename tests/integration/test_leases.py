@@ -5,6 +5,7 @@ that stays), leases.c (a grant too many, a report that is not exact), mask.c and
 secretfs.c and of the automaton one by one: unit/test_secretfs.c, unit/test_redact.c.
 """
 import base64
+import glob
 import os
 import re
 import shutil
@@ -255,6 +256,8 @@ def test_the_next_workerd_knows_every_secret(device, hub, how):
     until(hub, run, "end")
     assert text(run) == "[redacted]\n[redacted]\nend\n"
     old = replace()
+    if how == signal.SIGHUP:        # it still serves for a moment, and what it did there without an answer is done, but told by nobody
+        a.restarted("workerd", old)
     assert revoke(hub) == {"lease_id": "l1", "action": "scrub", "known": True, "env_scrubbed": ["K"], "files_removed": 1}
     until(hub, run, "gone")
     a.restarted("workerd", old)
@@ -313,6 +316,21 @@ def memory_of(pid):
 
 
 @pytest.mark.root
+def test_b81_nothing_waits_with_the_end(device, hub):
+    """What has ended may wait for the hub for days. Its record holds what was printed as it was masked, no more: what was read, the
+    values, and the digest of what was read, which keeps the last of it, are zeroed with the end (vault.c, record.c)."""
+    value = "canary-kept-" + TOKEN[::-1]
+    hub.b.ack_beats = False
+    run = hub.start("cat $F; echo; cat $F; exit 3", env={"PATH": "/usr/bin:/bin", "F": f"{DIR}/token"}, secret_files=[secret_file(value)])
+    hub.finish(run)
+    records = [fd for fd in glob.glob(f"/proc/{device.pid('launcher')}/fd/*") if "memfd:record" in os.readlink(fd)]
+    held = [open(fd, "rb").read() for fd in records]
+    assert any(run.handle.encode() in data for data in held), "it is held"
+    assert not any(value.encode() in data for data in held)
+    hub.b.ack_beats = True
+    hub.delivered(run)
+
+
 def test_b81_nothing_stays_behind(device, hub):
     """After the end: not in the files of the device, and not in the memory of connectd, which needed it for one frame only."""
     a = device
