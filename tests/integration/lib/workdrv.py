@@ -411,6 +411,7 @@ class Device:
         r.answer = (refusal, wid, err)
         assert r.wid == wid
         if self.subscribe if sub is None else sub:
+            r.base = 0     # of what it printed before it was told of, the beginning may be gone already: that comes as a gap
             self.sub(r, 0)
         return r
 
