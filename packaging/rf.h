@@ -49,6 +49,13 @@ int rf_cgroup_make(const struct rf_cgroup *cg, int *ret_fd);
  * filter would hold no longer. */
 int rf_cgroup_deny_fuse(struct rf_cgroup *cg);
 
+/*
+ * Notes in dirfd which one is made, so that rf_cgroup_sweep() of the next run in the same place removes it where nobody else has: we may be
+ * killed. By its number, which no other has, since its name may be another one's by then.
+ */
+void rf_cgroup_note(const struct rf_cgroup *cg, int dirfd);
+void rf_cgroup_sweep(const struct rf_cgroup *cg, int dirfd);
+
 /* Gives what is in it a second to end, kills what is left and removes it: three seconds at most. */
 void rf_cgroup_remove(const struct rf_cgroup *cg);
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,10 @@
 
 #include "common/cleanup.h"
 #include "common/fdutil.h"
+#include "common/log.h"
 #include "packaging/rf.h"
 
+#define NOTE		"cgroup"
 #define WAIT_STEP_MS	20
 #define WAIT_STEPS	100
 #define LEAVE_STEPS	50	/* that what is in it gets to end by itself: workerd writes output to the disk */
@@ -177,4 +180,40 @@ rf_cgroup_remove(const struct rf_cgroup *cg)
 		if (access(cg->base, F_OK) == 0)
 			nanosleep(&step, NULL);
 	}
+}
+
+void
+rf_cgroup_note(const struct rf_cgroup *cg, int dirfd)
+{
+	struct stat st;
+	char text[64];
+	int n, r;
+
+	if (cg->base[0] == '\0' || stat(cg->base, &st) < 0)
+		return;
+	n = snprintf(text, sizeof(text), "%d %ju\n", (int)getpid(), (uintmax_t)st.st_ino);
+	r = fd_replace_file(dirfd, NOTE, text, (size_t)n, 0644);
+	if (r < 0)
+		log_warn("cannot note the cgroup: %s", strerror(-r));
+}
+
+void
+rf_cgroup_sweep(const struct rf_cgroup *cg, int dirfd)
+{
+	_cleanup_free_ uint8_t *data = NULL;
+	struct rf_cgroup left = *cg;
+	char text[64] = "", *slash = strrchr(left.base, '/');
+	uintmax_t ino;
+	struct stat st;
+	size_t len;
+	int pid;
+
+	if (slash == NULL || fd_read_own_file(dirfd, NOTE, sizeof(text) - 1, &data, &len) < 0)
+		return;
+	memcpy(text, data, len);
+	if (sscanf(text, "%d %ju", &pid, &ino) != 2 || pid <= 0)
+		return;
+	snprintf(slash, sizeof(left.base) - (size_t)(slash - left.base), "/edgeward.%d", pid);
+	if (lstat(left.base, &st) == 0 && S_ISDIR(st.st_mode) && st.st_ino == (ino_t)ino)
+		rf_cgroup_remove(&left);
 }

@@ -71,6 +71,8 @@ start_job(struct rf_job *job)
 
 	if (job->in_cgroup && self.cgroup->base[0] != '\0')
 		r = rf_cgroup_make(self.cgroup, &procs);
+	if (r == 0 && job->in_cgroup)
+		rf_cgroup_note(self.cgroup, self.dirfd);
 	if (r < 0) {
 		log_warn("no cgroup for the work (%s): %s", self.cgroup->base, strerror(-r));
 		rf_cgroup_remove(self.cgroup);
@@ -186,6 +188,7 @@ rf_supervise(struct rf_job *jobs, size_t njobs, struct rf_cgroup *cgroup, int di
 	if (r < 0)
 		return r;
 	loop_timer_init(&self.give_up, give_up, NULL);
+	rf_cgroup_sweep(cgroup, dirfd);
 	for (size_t i = 0; i < njobs; i++) {
 		jobs[i].backoff_ms = BACKOFF_MIN_MS;
 		loop_timer_init(&jobs[i].again, start_again, &jobs[i]);
@@ -194,5 +197,6 @@ rf_supervise(struct rf_job *jobs, size_t njobs, struct rf_cgroup *cgroup, int di
 	r = loop_run(self.loop);
 	loop_free(self.loop);
 	unlinkat(dirfd, "pids", 0);
+	unlinkat(dirfd, "cgroup", 0);
 	return r;
 }

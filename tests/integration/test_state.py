@@ -389,6 +389,29 @@ def test_b45_b61_cgroup_left_by_a_process_of_the_same_pid(agent, hub):
 
 
 @pytest.mark.root
+def test_b61_cgroup_left_by_one_that_was_killed(agent, hub):
+    """kill -9 of run-foreground takes everything with it but its cgroup, and the next one has another pid, so another name for its own."""
+    mount, own = proc.cgroup_mount(), proc.cgroup(os.getpid()).rstrip("/")
+    if mount is None:
+        pytest.skip("skipped: no cgroup v2 here")
+    a = agent()
+    hub.start("sleep 1000")
+    left = f"{mount}{own}/edgeward.{a.top.pid}"
+    assert os.path.isdir(left)
+    a.top.kill()
+    a.top.wait()
+    bystander = f"{mount}{own}/edgeward.{a.top.pid}0"
+    os.mkdir(bystander)
+    try:
+        a.start()
+        wait_for(lambda: not os.path.exists(left), 10, "it is removed")
+        assert os.path.isdir(bystander), "and nothing else"
+    finally:
+        os.rmdir(bystander)
+    hub.session()
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("what", ["state owner", "work root owner", "work root is a file", "state is a symlink"])
 def test_wrong_owner_or_kind(agent, hub, what):
     """One clear line, retries with growing waits, no hot loop; healed when the cause is gone."""
