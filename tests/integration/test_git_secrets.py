@@ -6,6 +6,7 @@ stop that comes between two steps).
 """
 import base64
 import os
+import signal
 import time
 
 import pytest
@@ -74,17 +75,16 @@ def test_what_is_taken_back_in_a_fetch_is_never_there(device, hub, server):
     assert text(run).endswith("K=<>\n1\n") and "cloop-lease" not in text(run), text(run)
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["", "workerd-killed"])
-def test_what_is_refreshed_in_a_fetch_is_what_the_payload_gets(device, hub, server, killed):
+@pytest.mark.parametrize("how", [None, signal.SIGKILL, signal.SIGHUP])
+def test_what_is_refreshed_in_a_fetch_is_what_the_payload_gets(device, hub, server, how):
     run = in_the_fetch(hub, server, "cat $F | base64 | tr A-Za-z N-ZA-Mn-za-m; cat $F; ls /run/secrets/*")
     fresh = "new-" + TOKEN[::-1]
     assert refresh(hub, secret_file(fresh)) == {"lease_id": "l1", "known": True, "files_rewritten": 1, "handles": [run.handle]}
     big = refresh(hub, secret_file("x" * 200000, "token"), secret_file("x", "nowhere"))
     assert big["files_rewritten"] == 1 and "nowhere" in big["error"]
     assert refresh(hub, secret_file(fresh))["files_rewritten"] == 1
-    if killed:
-        old = device.kill9("workerd")
-        device.restarted("workerd", old)
+    if how is not None:
+        device.next_workerd(how)
     server.stall.set()
     hub.finish(run, 30)
     rot = base64.b64encode(fresh.encode()).decode().translate(str.maketrans(
@@ -125,8 +125,9 @@ def test_b46_a_stop_between_two_steps_is_kept(agent, hub, ca, server):
     assert "cancelled while placing" in run.refused[1] and not run.text.endswith(b"it-was-run\n")
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("stage", ["payload", "push"])
-def test_b46_a_killed_workerd_forgets_no_secret(device, hub, server, stage):
+def test_b46_the_next_workerd_knows_plan_and_secrets(device, hub, server, stage, how):
     base = server.repo()
     server.password = SECRET
     gate = os.path.join(device.root, "w", "go")
@@ -141,8 +142,7 @@ def test_b46_a_killed_workerd_forgets_no_secret(device, hub, server, stage):
         n = len(server.requests)
         open(gate, "w", encoding="ascii").close()
         hub.wait("the push", lambda: len(server.requests) > n, 30)
-    old = device.kill9("workerd")
-    device.restarted("workerd", old)
+    device.next_workerd(how)
     server.stall.set()
     if stage == "payload":
         open(gate, "w", encoding="ascii").close()

@@ -192,6 +192,12 @@ class Agent:
         os.kill(self.pid("launcher"), signal.SIGHUP)
         return old
 
+    def next_workerd(self, how):
+        """Another one takes over: SIGKILL to the old one, or a reload, which is SIGHUP to the launcher."""
+        old = self.pid("workerd")
+        self.kill9("launcher" if how == signal.SIGHUP else "workerd", how)
+        return self.restarted("workerd", old)
+
     def restarted(self, role, old, timeout=15):
         """Waits until another process has the role."""
         return wait_for(lambda: (p := self.pids().get(role)) and p != old and p, timeout,
