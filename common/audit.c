@@ -96,11 +96,13 @@ find_head(int fd, off_t size, struct audit_head *ret_head)
 	size_t len;
 	uint64_t seq;
 
-	if (n < 0 || ftruncate(fd, end == NULL ? from : from + (end - tail) + 1) < 0)
+	if (n >= 0 && end == NULL && from > 0)
+		return -EBADMSG;
+	if (n < 0 || ftruncate(fd, end == NULL ? 0 : from + (end - tail) + 1) < 0)
 		return -errno;
 	if (end == NULL) {
 		*ret_head = audit_first;
-		return from > 0 ? -EBADMSG : 0;
+		return 0;
 	}
 	begin = memrchr(tail, '\n', (size_t)(end - tail));
 	begin = begin == NULL ? tail : begin + 1;
@@ -178,10 +180,14 @@ audit_append(struct audit *audit, const char *fmt, ...)
 	struct audit_head next = audit->head;
 	int64_t now = monotime_wall_ns() / 1000000;
 	char line[AUDIT_LINE], stamp[32], text[AUDIT_TEXT];
-	off_t before = lseek(audit->fd, 0, SEEK_END);
+	off_t before;
 	va_list ap;
 	int n, r;
 
+	if (audit->torn && ftruncate(audit->fd, audit->whole) < 0)
+		return -errno;
+	audit->torn = false;
+	before = lseek(audit->fd, 0, SEEK_END);
 	if (audit->most != 0 && before > 0 && (uint64_t)before > audit->most)
 		return -EFBIG;
 	va_start(ap, fmt);
@@ -197,6 +203,8 @@ audit_append(struct audit *audit, const char *fmt, ...)
 		return 0;
 	}
 	r = -errno;
-	/* What is not whole would spoil the next line. If it cannot be taken away either, the next start does it. */
-	return ftruncate(audit->fd, before) < 0 ? -errno : r;
+	/* What is not whole would spoil the next line. If it cannot be taken away either, there is none until it can. */
+	audit->whole = before;
+	audit->torn = ftruncate(audit->fd, before) < 0;
+	return r;
 }

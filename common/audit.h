@@ -11,8 +11,10 @@
 #ifndef EDGEWARD_AUDIT_H
 #define EDGEWARD_AUDIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define AUDIT_LINE	400	/* bytes with the newline, at most */
 #define AUDIT_TEXT	200	/* of the text; printable ASCII */
@@ -34,6 +36,8 @@ int audit_check(struct audit_head *head, const char *line, size_t len);
 struct audit {
 	int fd;				/* -1: none */
 	uint64_t most;			/* bytes; 0 = no bound */
+	bool torn;			/* what stands behind whole is to be cut off first */
+	off_t whole;
 	struct audit_head head;
 };
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <signal.h>
@@ -156,11 +157,19 @@ static void
 test_foreign_content(void **state)
 {
 	struct audit a;
+	char line[5 * AUDIT_LINE];
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
 
 	assert_int_equal(write(fd, "something else\n", 15), 15);
 	close(fd);
 	assert_int_equal(audit_open(dirfd, "audit", 1 << 20, &a), -EBADMSG);
+	/* Nor is anything cut off what has no line at all. */
+	memset(line, 'x', sizeof(line));
+	fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	assert_int_equal(write(fd, line, sizeof(line)), sizeof(line));
+	assert_int_equal(audit_open(dirfd, "audit", 1 << 20, &a), -EBADMSG);
+	assert_int_equal(lseek(fd, 0, SEEK_END), sizeof(line));
+	close(fd);
 }
 
 static void
@@ -185,6 +194,41 @@ test_full_disk(void **state)
 	assert_int_equal(broken(text, &head), 0);
 	assert_int_equal(head.seq, 3);
 	close(a.fd);
+}
+
+/* Half a line that cannot be taken away again: nothing is written behind it, and once it can be, the chain is whole. */
+static void
+test_full_disk_that_keeps_it(void **state)
+{
+	struct audit a = { .fd = memfd_create("audit", MFD_CLOEXEC | MFD_ALLOW_SEALING), .head = audit_first };
+	struct rlimit was, limit;
+	struct audit_head head;
+	char text[4096];
+	off_t size;
+	int sealed = a.fd, whole;
+
+	assert_int_equal(audit_append(&a, "first"), 0);
+	assert_int_equal(fcntl(a.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	limit = (struct rlimit){ (rlim_t)lseek(a.fd, 0, SEEK_END) + 20, was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_true(audit_append(&a, "half of this") < 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	size = lseek(a.fd, 0, SEEK_END);
+	assert_int_equal(size, limit.rlim_cur);
+	assert_true(audit_append(&a, "behind it") < 0);
+	assert_int_equal(lseek(a.fd, 0, SEEK_END), size);
+	/* The same content where it can be cut off. */
+	assert_int_equal(pread(sealed, text, sizeof(text), 0), size);
+	whole = a.fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+	assert_int_equal(write(whole, text, (size_t)size), size);
+	assert_int_equal(audit_append(&a, "second"), 0);
+	text[content(path, text, sizeof(text))] = '\0';
+	assert_int_equal(broken(text, &head), 0);
+	assert_int_equal(head.seq, 2);
+	close(whole);
+	close(sealed);
 }
 
 static void
@@ -249,7 +293,7 @@ int
 main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = { T(test_chain), T(test_power_cut), T(test_foreign_content), T(test_full_disk), T(test_new_file),
+	const struct CMUnitTest tests[] = { T(test_chain), T(test_power_cut), T(test_foreign_content), T(test_full_disk), T(test_full_disk_that_keeps_it), T(test_new_file),
 		T(test_interrupted_rotation), T(test_b88_planted), cmocka_unit_test(test_text) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
