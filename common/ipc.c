@@ -460,7 +460,8 @@ chan_ready(struct loop_io *io, uint32_t events)
 	if (end != 0) {
 		chan_close(chan);
 		chan->state = 0;
-		chan->conf->ended(chan, end < 0 && end != -ECONNRESET ? end : 0, chan->conf->ctx);
+		/* That nobody was there to take an answer any more is the peer's end, too, and no fault of its. */
+		chan->conf->ended(chan, end < 0 && end != -ECONNRESET && end != -EPIPE ? end : 0, chan->conf->ctx);
 	}
 }
 

@@ -55,6 +55,13 @@ unsigned usbgrant_find(int devdir, struct usbgrant_node *nodes, unsigned max);
  */
 int usbgrant_give(struct usbgrants *g, unsigned row, int devdir, uint32_t slot, struct priv_usb_granted *ret);
 
+/* True while it is given to the runner of slot. */
+static inline bool
+usbgrant_is(const struct usbgrants *g, unsigned row, uint32_t slot)
+{
+	return g->rows[row].given && g->rows[row].slot == slot;
+}
+
 /* Removes what the device has no more: its number may be another one's next. Adds nothing. Takes devdir over; -1 = there is none. */
 void usbgrant_follow(struct usbgrants *g, unsigned row, int devdir);
 

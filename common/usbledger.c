@@ -124,7 +124,10 @@ usbledger_abandon(struct usbledger *ledger, monotime_t until)
 	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++) {
 		if (s->state == USB_WAITING || s->state == USB_THERE)
 			s->state = USB_STALE;
-		s->until = s->state == USB_ASKED ? monotime_now() : until;
+		if (s->state != USB_ASKED)
+			s->until = until;
+		else if (s->until.ns != MONOTIME_NEVER.ns)	/* else it was given up already, and once is enough */
+			s->until = monotime_now();
 	}
 }
 
@@ -137,9 +140,11 @@ usbledger_given_up(const struct usb_slot *slot)
 struct usb_slot *
 usbledger_find(struct usbledger *ledger, uint32_t port)
 {
+	struct usb_slot *found = NULL;
+
 	for (struct usb_slot *s = ledger->slots; s < ledger->slots + USBLEDGER_SLOTS; s++)
 		if (s->port == port && s->until.ns != MONOTIME_NEVER.ns &&
-		    (s->state == USB_WAITING || s->state == USB_ASKED || s->state == USB_THERE))
-			return s;
-	return NULL;
+		    (s->state == USB_WAITING || s->state == USB_THERE || (s->state == USB_ASKED && found == NULL)))
+			found = s;
+	return found;
 }

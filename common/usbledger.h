@@ -60,7 +60,7 @@ void usbledger_abandon(struct usbledger *ledger, monotime_t until);
 /* Its time is over, or nobody wants it any more. */
 bool usbledger_given_up(const struct usb_slot *slot);
 
-/* The live slot of a port that was not given up, or NULL. */
+/* The live slot of a port that was not given up, or NULL. Of two, the later one: the other has ended while its authorization is under way. */
 struct usb_slot *usbledger_find(struct usbledger *ledger, uint32_t port);
 
 /* 1: the port is this slot's; *ret_port (may be NULL) is its line. 0: it is free or another's. -EAGAIN: the kernel does not show it yet. */

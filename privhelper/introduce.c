@@ -63,7 +63,7 @@ peer_ended(struct ipc_chan *chan, int err, void *ctx)
 		    strerror(-err), strikes_add(&in->strikes[peer->side]));
 	drop_peer(in, peer);
 	if (err < 0 && in->usb != NULL)
-		USB_REFUSE(in->usb, REFUSED_RECORD, names[peer->side], chan, "record result=%s", strerrorname_np(-err));
+		USB_REFUSE(in->usb, REFUSED_RECORD + peer->side, names[peer->side], chan, "record result=%s", strerrorname_np(-err));
 }
 
 /* first is the side that has just said HELLO: if it is gone already, the other keeps what it has. */

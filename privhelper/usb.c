@@ -61,11 +61,11 @@ tell_refused(struct loop_timer *timer)
 	struct usb *u = timer->ctx;
 
 	for (struct usb_refused *f = u->refused; f < u->refused + REFUSALS; f++) {
-		if (f->times == 0)
-			continue;
-		USB_RECORD(u, "%s times=%u", f->what, f->times);
+		if (f->times > 0)
+			loop_timer_set_ms(u->loop, timer, REFUSED_MS);
+		if (f->times > 0 && USB_RECORD(u, "%s times=%u", f->what, f->times) < 0)
+			continue;	/* tried again: who fills the disk hides nothing */
 		f->times = 0;
-		loop_timer_set_ms(u->loop, timer, REFUSED_MS);
 	}
 }
 
@@ -73,7 +73,7 @@ tell_refused(struct loop_timer *timer)
 void
 usb_refused(struct usb *u, enum usb_refusal kind)
 {
-	u->refused[kind].times += u->ready;	/* else there is no record */
+	u->refused[kind].times += u->ready && u->refused[kind].times < UINT32_MAX;	/* else there is no record */
 	if (!loop_timer_armed(&u->refusals))
 		tell_refused(&u->refusals);
 }
@@ -91,13 +91,13 @@ static void
 give_up(struct usb *u, struct usb_slot *s, enum priv_usb_outcome outcome, bool detach, const char *why)
 {
 	struct priv_usb_device what = { .outcome = outcome, .refused_class = USBDESC_NONE };
-	int r;
 
 	usbgrant_take(&u->grants, usbledger_row(&u->ledger, s));	/* first: the numbers of its nodes are not for the next device's owner */
-	r = detach ? hcd_detach(&u->hcd, s->port) : 0;
+	int r = detach ? hcd_detach(&u->hcd, s->port) : 0;
 	USB_RECORD(u, "privhelper usb-detach port=%u devid=%08x why=%s result=%s", s->port, s->devid, why, USB_RESULT(r));
-	tell(u, s, &what);	/* a workerd that knows of none there takes no notice */
 	set_state(u, s, USB_FREE);
+	if (usbledger_find(&u->ledger, s->port) == NULL)	/* else the port is another's by now */
+		tell(u, s, &what);	/* a workerd that knows of none there takes no notice */
 }
 
 /* One slot that is under way. */
@@ -163,17 +163,17 @@ on_answer(struct loop_io *io, uint32_t events)
 	struct usb *u = io->ctx;
 	struct usbauth_job job;
 
-	if (read(io->fd, &job, sizeof(job)) != sizeof(job))
-		fatal("the thread that authorizes devices is gone");
+	if (read(io->fd, &job, sizeof(job)) != sizeof(job) || vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) < 0)
+		fatal("the thread that authorizes devices, or the status of vhci_hcd, is gone");
 	struct usb_slot *s = &u->ledger.slots[job.slot];
-	bool given_up = usbledger_given_up(s);
+	/* It may have ended meanwhile, and its port be another's. */
+	bool given_up = usbledger_given_up(s), ours = usbledger_is_ours(s, ports, nports, NULL) != 0;
 	u->asked = false;
 	if (job.result == -EAGAIN && !given_up) {
 		s->state = USB_WAITING;
-	} else if (job.result < 0 || given_up) {
-		/* It may have ended meanwhile, and its port be another's. */
-		give_up(u, s, given_up ? PRIV_USB_TIMEOUT : PRIV_USB_GONE, vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) == 0 &&
-		    usbledger_is_ours(s, ports, nports, NULL) != 0, job.result < 0 ? strerrorname_np(-job.result) : "late");
+	} else if (job.result < 0 || given_up || !ours) {
+		give_up(u, s, given_up ? PRIV_USB_TIMEOUT : PRIV_USB_GONE, ours, job.result < 0 ? strerrorname_np(-job.result) :
+		    given_up ? "late" : "gone");
 	} else {
 		USB_RECORD(u, "privhelper usb-authorize port=%u device=%04x:%04x interfaces=%u authorized=%u refused-class=%02x", s->port,
 		    job.what.vendor, job.what.product, job.what.interfaces, job.what.authorized, job.what.refused_class);
@@ -290,7 +290,7 @@ op_usb_grant(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx)
 		return -EPROTO;
 	s = u == NULL ? NULL : usbledger_find(&u->ledger, req.port);
 	/* The same runner asks again and again for what drivers find; a new one is as rare as an attachment. */
-	if (s != NULL && s->state == USB_THERE && (u->grants.rows[usbledger_row(&u->ledger, s)].slot == req.slot || pace_take(&u->pace, PACE_MS, PACE_BURST)) &&
+	if (s != NULL && s->state == USB_THERE && (usbgrant_is(&u->grants, usbledger_row(&u->ledger, s), req.slot) || pace_take(&u->pace, PACE_MS, PACE_BURST)) &&
 	    vhci_read(u->hcd.dir[0], ports, VHCI_PORTS, &nports) == 0 &&
 	    usbledger_is_ours(s, ports, nports, &at) == 1 && (dev = hcd_open_device(&u->hcd, at)) >= 0) {
 		r = usbgrant_give(&u->grants, usbledger_row(&u->ledger, s), dev, req.slot, &ans);

@@ -21,8 +21,11 @@
 #define SETTLE_MS	30000	/* for enumeration, and for what the one before has left */
 #define REFUSED_MS	10000	/* in so much time one line for each kind of refusal */
 
-/* What is refused before anything is tried: a verb asked for too often, of no port of ours, or not lent; a record that ended its channel. */
-enum usb_refusal { REFUSED_ATTACH, REFUSED_DETACH, REFUSED_GRANT, REFUSED_TAP, REFUSED_RECORD, REFUSALS };
+/*
+ * What is refused before anything is tried: a verb asked for too often, of no port of ours, or not lent; a record that ended its channel, of
+ * each side by itself, so that neither hides the other.
+ */
+enum usb_refusal { REFUSED_ATTACH, REFUSED_DETACH, REFUSED_GRANT, REFUSED_TAP, REFUSED_RECORD, REFUSALS = REFUSED_RECORD + TABLES };
 
 struct usb_refused {
 	char what[AUDIT_TEXT - 20];	/* of the last one */

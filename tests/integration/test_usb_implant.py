@@ -6,6 +6,7 @@ record has its side refused for a time. B110: every number is bounded before it 
 """
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -186,6 +187,34 @@ def test_refused_without_end(root):
     root.proc.terminate()
     root.proc.wait(20)
     assert refusals(root) == {"usb-detach port=3 result=ENODEV": 2000}
+
+
+def test_who_goes_before_the_answer(root):
+    """A workerd that ends while it asks has broken no rule: the record has no breach, and the next one is let in."""
+    c = root.client(WORK, WORKERD)
+    assert c.take()[0] == 0x0118    # what it leaves unread would end the channel before the record is seen
+    os.kill(root.proc.pid, signal.SIGSTOP)
+    c.sock.send(record(GRANT, struct.pack("=II", 3, 0)))
+    c.sock.close()
+    os.kill(root.proc.pid, signal.SIGCONT)
+    root.client(WORK, WORKERD)
+    root.proc.terminate()
+    root.proc.wait(20)
+    assert refusals(root) == {"usb-grant port=3 slot=0 result=ENODEV": 1}
+
+
+def test_neither_side_hides_the_other(root):
+    """Bad records of both within the same ten seconds: a line for each, with its own number."""
+    for _ in range(2):
+        assert ask(root.client(WORK, WORKERD), ATTACH) == "ended"
+        assert ask(root.client(NET, CONNECTD), ATTACH) == "ended"
+        time.sleep(1.5)
+    root.proc.terminate()
+    root.proc.wait(20)
+    sides = {}
+    for side, times in re.findall(r" (connectd|workerd) pid=\d+ uid=\d+ record result=EPROTO times=(\d+) ", open(f"{root.dir}/state/privhelper/audit", encoding="ascii").read()):
+        sides[side] = sides.get(side, 0) + int(times)
+    assert sides == {"connectd": 2, "workerd": 2}
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH, GRANT])

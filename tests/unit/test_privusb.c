@@ -4,8 +4,10 @@
  * B115 (ports outlive a crash): the next process detaches what is its own and writes of no other port.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/unit/usbrig.h"
@@ -245,6 +247,51 @@ test_refused_without_a_record(void **state)
 	assert_int_equal(recorded("times="), 0);
 }
 
+/* What was counted while the disk was full is told when there is room: who fills it hides nothing. */
+static void
+test_refused_while_the_disk_is_full(void **state)
+{
+	struct rlimit was, limit;
+
+	clock_ns = (int64_t)1000 * 1000000000;
+	monotime_set_source(mock_clock, NULL);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	limit = (struct rlimit){ strlen(get("state/privhelper/audit")), was.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ask_detach(1), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	assert_int_equal(recorded("times="), 0);
+	clock_ns += (int64_t)REFUSED_MS * 1000000;
+	assert_int_equal(loop_turn(usb.loop, 0), 0);
+	assert_int_equal(recorded(" usb-detach port=1 result=ENODEV times=3"), 1);
+	usb_stop(&usb);
+	assert_int_equal(recorded("times="), 1);
+	monotime_set_source(NULL, NULL);
+}
+
+/* Nodes that cannot be made cost a line each time they are tried: no oftener than other verbs, for the first runner id too. */
+static void
+test_grant_that_fails_is_paced(void **state)
+{
+	struct priv_usb_granted g;
+	int end;
+
+	attach_disk(&end);
+	turn_until(USB_THERE);
+	clock_ns = monotime_now().ns;
+	monotime_set_source(mock_clock, NULL);
+	usb.grants.dir = -1;
+	usb.grants.problem = -EPERM;
+	usb.pace.next = monotime_add_ms(monotime_now(), -2 * PACE_MS);
+	for (int i = 0; i < 20; i++)
+		assert_true(ask_grant(0, 0, &g) < 0);
+	assert_int_equal(recorded("usb-grant port=0 slot=0 nodes=0 result=EPERM"), 3);
+	monotime_set_source(NULL, NULL);
+	close(end);
+}
+
 static void
 test_b115_sweep(void **state)
 {
@@ -281,13 +328,18 @@ test_b115_foreign(void **state)
  * port is touched that is not this row's.
  */
 static void
-test_b115_answer_for_another(void **state)
+answer_for_another(bool good)
 {
+	static struct peer asker, *there = &asker;
+	struct { struct ipc_hdr hdr; uint8_t rest[128]; } told;
 	struct priv_usb_attached a;
 	int first, second;
 
 	assert_int_equal(ask_attach(0x10002, 3, &a, &first), 0);
-	show_device(disk, "1\n");	/* the thread says EPERM */
+	if (good)
+		show_disk();
+	else
+		show_device(disk, "1\n");	/* the thread says EPERM */
 	turn_until(USB_ASKED);
 	close(first);
 	PUT(HCD "/status", ALL_FREE);
@@ -295,9 +347,42 @@ test_b115_answer_for_another(void **state)
 	assert_int_equal(a.port, 0);
 	PUT(HCD "/status", HEAD "hs  0000 005 000 00000000 000000 0-0\nhs  0001 004 000 00000000 000000 0-0\n"
 	    "ss  0002 004 000 00000000 000000 0-0\n");
+	asker.chan = chan;
+	usb.asker = &there;
 	turn_until(USB_FREE);
 	assert_string_equal(get(HCD "/detach"), "");
+	/* Nothing is told of it: workerd would take it for the second one's, which has that port now. */
+	while (recv(peer, &told, sizeof(told), MSG_DONTWAIT) > 0)
+		assert_int_not_equal(told.hdr.type, PRIV_EV_USB_DEVICE);
+	assert_ptr_equal(usbledger_find(&usb.ledger, 0), &usb.ledger.slots[1]);
 	close(second);
+}
+
+static void
+test_b115_answer_for_another(void **state)
+{
+	answer_for_another(false);
+}
+
+static void
+test_b115_good_answer_for_another(void **state)
+{
+	answer_for_another(true);
+}
+
+/* The same while the thread is still at the first: a verb is for the one that has the port. */
+static void
+test_b115_verb_for_another(void **state)
+{
+	struct usb_slot *s = usb.ledger.slots;
+
+	s[0] = (struct usb_slot){ .state = USB_ASKED, .port = 1, .devid = 0x10002, .mark = 600, .until = monotime_add_ms(monotime_now(), 1000) };
+	assert_ptr_equal(usbledger_find(&usb.ledger, 1), &s[0]);
+	s[1] = (struct usb_slot){ .state = USB_WAITING, .port = 1, .devid = 0x10003, .mark = 601, .until = s[0].until };
+	assert_ptr_equal(usbledger_find(&usb.ledger, 1), &s[1]);
+	s[2] = s[0];
+	s[0].state = USB_FREE;
+	assert_ptr_equal(usbledger_find(&usb.ledger, 1), &s[1]);
 }
 
 /* Detached while the thread is at it, again and again: one line of that, however often it is asked for. */
@@ -314,8 +399,10 @@ test_detach_repeated(void **state)
 	PUT(HCD "/usb1/1-1/authorized", "0\n");
 	show_used(last_mark(), 0x10002);
 	turn_until(USB_ASKED);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 5; i++) {
 		assert_int_equal(ask_detach(0), 0);
+		usb_asker_gone(&usb);	/* it connects anew */
+	}
 	for (p = get("state/privhelper/audit"); (p = strstr(p, "usb-detach port=0 devid")) != NULL; p++)
 		lines++;
 	assert_int_equal(lines, 1);
@@ -363,8 +450,9 @@ main(void)
 {
 #define T(f)	cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_attach), T(test_already_open), T(test_descriptors_later), T(test_descriptors_never), T(test_b112_full), T(test_refusals), T(test_pace), T(test_refused_is_on_record), T(test_refused_without_a_record), T(test_b115_sweep),
-		T(test_b115_foreign), T(test_b115_answer_for_another), T(test_detach_repeated), T(test_b88_directory),
+		T(test_attach), T(test_already_open), T(test_descriptors_later), T(test_descriptors_never), T(test_b112_full), T(test_refusals), T(test_pace), T(test_refused_is_on_record), T(test_refused_without_a_record),
+		T(test_refused_while_the_disk_is_full), T(test_grant_that_fails_is_paced), T(test_b115_sweep),
+		T(test_b115_foreign), T(test_b115_answer_for_another), T(test_b115_good_answer_for_another), T(test_b115_verb_for_another), T(test_detach_repeated), T(test_b88_directory),
 		T(test_rules),
 	};
 
