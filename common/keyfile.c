@@ -161,7 +161,7 @@ keyfile_read(const char *path, char **ret_text, size_t *ret_len, struct stat *re
 
 	if (r < 0)
 		snprintf(err, KEYFILE_ERR, "%s: %s", path, r == -EFBIG ? "larger than 64 KiB" :
-		    r == -EINVAL ? "not a regular file" : strerror(-r));
+		    r == -EINVAL ? "not a regular file" : r == -ELOOP ? "a symbolic link; put the file itself there" : strerror(-r));
 	return r;
 }
 

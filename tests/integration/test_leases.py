@@ -229,6 +229,10 @@ def test_a_lease_comes_again(device, hub):
     hub.finish(second)
     third = hub.start("cat $F | wc -c; sleep 1000", env={"PATH": "/usr/bin:/bin", "F": f"{DIR}/token"}, secret_files=[secret_file(TOKEN)])
     until(hub, third, str(len(TOKEN)))
+    words = "brings a lease again that was revoked before"
+    assert device.log_text().count(words) == 1
+    hub.finish(hub.start("true", secret_files=[secret_file(TOKEN)]))
+    assert device.log_text().count(words) == 1, "a renewal ends the memory of it"
     assert revoke(hub)["files_removed"] == 1
     hub.signal(third, "kill")
     hub.finish(third)

@@ -310,6 +310,17 @@ def test_a_policy_that_others_could_change_is_none(agent, hub, owner, mode, want
     assert want in hub.start("true", refused=True).refused[1]
 
 
+def test_a_link_is_no_policy(agent, hub):
+    """Whose it is would be the link's word, and what is read another place's."""
+    a = agent(start=False)
+    rewrite(a, "[work]\nstart = yes\n")
+    os.rename(a.policy_file, a.policy_file + ".real")
+    os.symlink(a.policy_file + ".real", a.policy_file)
+    a.start()
+    a.connected()
+    assert "policy.conf: a symbolic link; put the file itself there" in hub.start("true", refused=True).refused[1]
+
+
 def test_the_owner_of_everything_may_own_it(device, hub):
     """run-foreground by an ordinary user: there is no root, so its own file counts. As root: root's."""
     rewrite(device, "[work]\nprograms = /bin/true\n")
