@@ -187,6 +187,7 @@ def test_policy_without_network_refuses_by_name(agent, hub, server):
     run = hub.start("true", 20, work_dir="w", workspace=workspace(server), refused=True)
     assert "policy.conf:2: network = none: git" in run.refused[1] and server.requests == []
     a = agent(policy={"work": {"network": "filtered"}, "network": {"deny": "10.0.0.0/8"}})
+    a.connected()
     got = a.ctl("policy", "test", json.dumps({"spec": {"argv": ["true"], "workspace": workspace(server)}}))
     assert got.json["error"].startswith("policy.conf:2: network = filtered, of which this start gets nothing: git"), got
 

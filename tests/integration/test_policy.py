@@ -105,6 +105,7 @@ def test_a_start_that_asks_for_nothing_gets_the_default(agent, hub):
 def test_a_timeout_below_a_minute_under_a_ceiling(agent, hub):
     """Frames have whole minutes. What was asked for to the second is what the ceiling is compared with, and never exceeded."""
     a = agent(policy={"limits": {"timeout": "5s"}})
+    a.connected()       # before, a start is refused because nobody knows the machine yet
 
     def ask(seconds, minutes=1):
         return judge(a, {"spec": {"argv": ["true"], "timeout_minutes": minutes, "labels": {"edgeward.timeout": seconds}}})
