@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -114,6 +115,26 @@ stay(const struct admin_l2_item *item, const char *tap)
 	return cli_forward_stay(&self.f);
 }
 
+/* What an operator can do about it: connect(2) says ECONNREFUSED of a file and of a socket whose program has ended. */
+static int
+end_failed(const char *path, int r)
+{
+	struct stat st;
+	const char *why = strerror(-r);
+
+	if (path == NULL)
+		return cli_fail(CLI_FAILED, "socketpair: %s", why);
+	if (r == -ENAMETOOLONG)
+		why = "the path of a socket has at most 107 bytes";
+	else if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		why = "it is no socket";
+	else if (r == -EPROTOTYPE)
+		why = "it is no stream socket";
+	else if (r == -ECONNREFUSED)
+		why = "nobody listens there";
+	return cli_fail(CLI_FAILED, "%s: %s", path, why);
+}
+
 /* The hub's end of it. */
 static int
 make_end(const char *unix_path)
@@ -130,7 +151,9 @@ make_end(const char *unix_path)
 	if (snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", unix_path) >= (int)sizeof(sun.sun_path))
 		return -ENAMETOOLONG;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	return fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : fd;
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0)
+		return fd;
+	return -errno;
 }
 
 static int
@@ -162,7 +185,7 @@ forward(struct cli *cli, int argc, char *argv[])
 		default: good = false;
 		}
 	}
-	if (!good || argc - optind != 1 || (tap == NULL) == (path == NULL) || (tap != NULL && strlen(tap) >= IFNAMSIZ) ||
+	if (!good || argc - optind != 1 || (tap == NULL) == (path == NULL) || (tap != NULL && strlen(tap) >= IFNAMSIZ) || (path != NULL && path[0] == '\0') ||
 	    !cli_forward_copy(req.device, sizeof(req.device), argv[optind]))
 		return cli_usage(USAGE);
 	if (req.id[0] == '\0')
@@ -174,7 +197,7 @@ forward(struct cli *cli, int argc, char *argv[])
 	req.tap = tap != NULL;
 	fd = make_end(path);
 	if (fd < 0)
-		return cli_fail(CLI_FAILED, "%s: %s", path != NULL ? path : "socketpair", strerror(-fd));
+		return end_failed(path, fd);
 	self.f.cli = cli;
 	cli->event = on_event;
 	r = cli_forward_ask(&self.f, ADMIN_REQ_L2, &req, sizeof(req), fd, &item, sizeof(item));

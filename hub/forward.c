@@ -79,6 +79,16 @@ watch(struct hub_forward *f, uint32_t more, uint32_t less)
 	loop_io_set(f->hub->loop, &f->io, (f->io.events | more) & ~less);
 }
 
+ssize_t
+forward_write(struct hub_forward *f, const uint8_t *data, size_t len)
+{
+	ssize_t n = write(f->fd, data, len);
+
+	if (n < (ssize_t)len && (n >= 0 || errno == EAGAIN))
+		watch(f, EPOLLOUT, 0);
+	return n;
+}
+
 static ssize_t
 take(struct mux_chan *c, const uint8_t *data, size_t len)
 {
@@ -86,13 +96,11 @@ take(struct mux_chan *c, const uint8_t *data, size_t len)
 	ssize_t n = (ssize_t)len;
 
 	if (f->st.why[0] == '\0')
-		n = f->kind->write != NULL ? f->kind->write(f, data, len) : write(f->fd, data, len);
+		n = f->kind->write != NULL ? f->kind->write(f, data, len) : forward_write(f, data, len);
 	if (n < 0 && errno != EAGAIN) {
 		end_soon(f, f->kind->ended);
 		return (ssize_t)len;
 	}
-	if (n < (ssize_t)len && f->kind->write == NULL)
-		watch(f, EPOLLOUT, 0);
 	f->out += n > 0 ? (uint64_t)n : 0;
 	return n < 0 ? 0 : n;
 }

@@ -26,7 +26,7 @@ struct hub_forward_kind {
 	void (*opened)(struct hub_forward *f, struct client *c, const struct json *payload);
 	/*
 	 * Where bytes of the stream are not what the descriptor carries; NULL: read(2) and write(2). -1 with errno: EAGAIN, or the end. more: it is
-	 * worth another call at once.
+	 * worth another call at once. After EAGAIN of write, mux_resume() is the kind's to call.
 	 */
 	ssize_t (*read)(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more);
 	ssize_t (*write)(struct hub_forward *f, const uint8_t *data, size_t len);
@@ -57,8 +57,9 @@ struct hub_forward *forward_begin(struct client *client, struct ipc_msg *msg, co
     const char *device, const char *id, struct json_w *w, int *ret_r);
 void forward_send(struct hub_forward *f, struct json_w *w);
 
-/* What a kind without read() does. */
+/* What a kind without read() and write() does; what is not taken is asked for again when there is room. */
 ssize_t forward_read(struct hub_forward *f, uint8_t *buf, size_t max, bool *ret_more);
+ssize_t forward_write(struct hub_forward *f, const uint8_t *data, size_t len);
 
 /* Another descriptor in the place of the one it has, which is closed. 0 or -errno: fd is still the caller's. */
 int forward_replace(struct hub_forward *f, int fd);

@@ -65,7 +65,7 @@ to_tap_or_socket(struct hub_forward *f, const uint8_t *data, size_t len)
 	struct hub_l2 *l = (struct hub_l2 *)f;
 
 	if (!l->wants_tap)
-		return write(f->fd, data, len);
+		return forward_write(f, data, len);
 	errno = EAGAIN;
 	if (!l->has_tap)
 		return -1;	/* kept until it is there */

@@ -158,6 +158,181 @@ def test_two_namespaces(dev, ehub, side, offload):
     assert ehub.call("signal", handle, "KILL").returncode == 0
 
 
+SWITCH = r"""
+# A program of the operator's at the socket: each frame of its interface is a record of the stream, and back.
+import fcntl, os, socket, struct, sys, threading
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH", b"tap0", 0x1002))      # TUNSETIFF: IFF_TAP | IFF_NO_PI
+at = socket.socket(socket.AF_UNIX)
+at.bind(sys.argv[1])
+at.listen(1)
+print("ready", flush=True)
+c, _ = at.accept()
+def whole(n):
+    got = b""
+    while len(got) < n:
+        d = c.recv(n - len(got))
+        if not d: os._exit(0)
+        got += d
+    return got
+def out():
+    while True:
+        f = os.read(tun, 65536)
+        c.sendall(struct.pack("!H", len(f)) + f)
+threading.Thread(target=out, daemon=True).start()
+while True:
+    os.write(tun, whole(struct.unpack("!H", whole(2))[0]))
+"""
+
+
+class Plug:
+    """edgehub l2 forward --unix, and the test at the socket."""
+
+    def __init__(self, ehub, handle, *args, path=None, listen=True):
+        self.dir = tempfile.mkdtemp()
+        self.path = path or f"{self.dir}/plug"
+        self.at = socket.socket(socket.AF_UNIX)
+        if listen:
+            self.at.bind(self.path)
+            self.at.listen(1)
+            self.at.settimeout(20)
+        self.p = ehub.popen("-j", "l2", "forward", D, "--for", handle, "--unix", self.path, *args)
+        self.c = None
+        if listen:
+            self.c, _ = self.at.accept()
+            self.c.settimeout(10)
+
+    def opened(self):
+        line = self.p.stdout.readline()
+        assert line, self.p.stderr.read()
+        return json.loads(line)
+
+    def whole(self, n):
+        got = b""
+        while len(got) < n:
+            d = self.c.recv(n - len(got))
+            assert d, "the hub closed it"
+            got += d
+        return got
+
+    def over(self):
+        """(exit code, what it said)."""
+        code = self.p.wait(20)
+        for s in (self.at, self.c):
+            if s is not None:
+                s.close()
+        return code, self.p.stderr.read().decode()
+
+
+def who_has(dest, source):
+    """An ARP request, as frame."""
+    mac = bytes.fromhex("020000000009")
+    return (b"\xff" * 6 + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + mac + socket.inet_aton(source) + bytes(6) +
+            socket.inet_aton(dest)).ljust(60, b"\0")
+
+
+def test_a_program_at_a_socket(dev, ehub, side):
+    """--unix: pinged, and bytes echoed, through a program that has nothing but a stream socket; it ends, and the segment with it."""
+    handle, path = start(ehub), f"{tempfile.mkdtemp()}/switch"
+    switch = subprocess.Popen([*side.enter, "/usr/bin/python3", "-uc", SWITCH, path], stdout=subprocess.PIPE)
+    assert switch.stdout.readline() == b"ready\n"
+    side.sh("ip addr add 10.9.0.1/24 dev tap0; ip link set tap0 up")
+    p = ehub.popen("-j", "l2", "forward", D, "--for", handle, "--unix", path, "--address", "10.9.0.2/24")
+    info = json.loads(p.stdout.readline())
+    assert info["interface"] == "eth1" and info["mtu"] == 1500 and info["offload"] is False
+    assert ping(side, "10.9.0.2") == 20
+    assert ping(side, "10.9.0.2", 5, 1400) == 5
+    echo(side, "10.9.0.2", os.urandom(3_000_000))
+    switch.kill()
+    switch.wait()
+    assert p.wait(20) == 1 and b"its end here was closed" in p.stderr.read()
+    wait_for(lambda: dev.ctl("devices").json["devices"] == [], 10, "the device knows")
+    assert ours() == []
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_what_a_program_at_a_socket_may_say(dev, ehub, offload):
+    """Records in pieces and together, too short and too long, none that can be; the answer is told from the device's side."""
+    handle = start(ehub)
+    plug = Plug(ehub, handle, "--address", "10.9.0.2/24", *(["--offload"] if offload else []))
+    assert plug.opened()["offload"] is offload
+    head, vnet = ("!I", bytes(10)) if offload else ("!H", b"")
+
+    def record(frame):
+        return struct.pack(head, len(vnet + frame)) + vnet + frame
+
+    def answered():
+        while True:     # what the kernel there says of itself comes, too
+            frame = plug.whole(struct.unpack(head, plug.whole(struct.calcsize(head)))[0])[len(vnet):]
+            if frame[12:14] == b"\x08\x06" and frame[20:22] == b"\0\x02" and frame[28:32] == socket.inet_aton("10.9.0.2"):
+                return True
+
+    for b in record(who_has("10.9.0.2", "10.9.0.1")):       # a byte at a time
+        plug.c.sendall(bytes([b]))
+    assert answered()
+    # Nothing, no frame, one that is too long: each is one record, and what follows is read as it should be.
+    plug.c.sendall(struct.pack(head, 0) + record(b"x" * 13) + record(b"x" * 9000) + record(who_has("10.9.0.2", "10.9.0.1")) * 3)
+    assert answered() and answered() and answered()
+    segment, = dev.ctl("devices").json["devices"]
+    assert segment["state"] == "ready"
+    if offload:
+        plug.c.sendall(struct.pack("!I", 1 << 24))
+        code, text = plug.over()
+        assert code == 1 and "the stream is not one of frames" in text, text
+    else:
+        plug.c.sendall(b"\xff")     # half a length, and gone
+        plug.c.close()
+        assert plug.over() == (1, "edgehub: its end here was closed\n")
+    wait_for(lambda: "1 too long, 2 too short" in dev.log_text(), 10, lambda: dev.log_tail(10))
+    wait_for(lambda: dev.ctl("devices").json["devices"] == [], 10, "nothing is left")
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+def test_a_program_that_reads_late(dev, ehub):
+    """What it has not taken waits for it; when it reads again the segment goes on (hub/forward.c: a full socket is watched)."""
+    handle = start(ehub)
+    plug = Plug(ehub, handle, "--address", "10.9.0.2/24")
+    assert plug.opened()["interface"] == "eth1"
+    asked = who_has("10.9.0.2", "10.9.0.1")
+    asked = struct.pack("!H", len(asked)) + asked
+    for _ in range(200):
+        plug.c.sendall(asked * 200)
+    answers = 0
+    plug.c.settimeout(3)
+    with pytest.raises(TimeoutError):
+        while True:
+            answers += plug.whole(struct.unpack("!H", plug.whole(2))[0])[12:14] == b"\x08\x06"
+    assert answers > 8000, answers       # more than its socket holds
+    plug.c.settimeout(10)
+    plug.c.sendall(asked)
+    while plug.whole(struct.unpack("!H", plug.whole(2))[0])[12:14] != b"\x08\x06":
+        pass
+    plug.p.terminate()
+    assert plug.over() == (0, "")
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
+def test_a_socket_that_is_none(dev, ehub):
+    """Each says what is wrong with the path, and the device hears of none of it."""
+    handle, where = start(ehub), tempfile.mkdtemp()
+    with open(f"{where}/file", "w", encoding="ascii"):
+        pass
+    bound = []
+    for name, kind in (("datagram", socket.SOCK_DGRAM), ("packets", socket.SOCK_SEQPACKET), ("nobody", socket.SOCK_STREAM)):
+        bound.append(socket.socket(socket.AF_UNIX, kind))
+        bound[-1].bind(f"{where}/{name}")
+    bound[1].listen(1)
+    for name, text in (("nothing", "No such file or directory"), ("file", "is no socket"), ("", "is no socket"), ("datagram", "is no stream socket"),
+                       ("packets", "is no stream socket"), ("nobody", "nobody listens there"), ("x" * 120, "at most 107 bytes")):
+        plug = Plug(ehub, handle, path=f"{where}/{name}", listen=False)
+        code, said = plug.over()
+        assert code == 1 and said.startswith(f"edgehub: {where}/{name}: ") and text in said, said
+    assert ehub.call("l2", "forward", D, "--for", handle, "--unix", "").returncode == 2
+    assert "l2-" not in dev.log_tail(1000)
+    assert ehub.call("signal", handle, "KILL").returncode == 0
+
+
 SHIM = r"""
 #include <errno.h>
 #include <linux/if_tun.h>
