@@ -193,7 +193,7 @@ static const char *
 cure(const struct workerd *w)
 {
 	return w->ids.count <= 1 ? "all work runs under one account here; wait until it has ended" :
-	    "both have the same top-level work directory; give one of them its own";
+	    "start one of them in a work directory of its own: run --workdir";
 }
 
 /* May a device be lent to this workload, or to one that starts with this runner id? */
@@ -471,7 +471,7 @@ devices_slot_ok(struct workerd *w, const char *handle, uint32_t slot, char error
 	return true;
 }
 
-bool
+enum work_refusal
 devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, char error[208])
 {
 	char copy[DEVICE_LIST_SIZE], *p = copy, *id;
@@ -480,22 +480,27 @@ devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, ch
 	while ((id = strsep(&p, " ")) != NULL && id[0] != '\0') {
 		const struct device *d = find(w, id);
 		bool segment = d == NULL && l2_has(w, id, spec->handle, error);
+		enum work_refusal r = WORK_REFUSED_UNSUPPORTED;
 
-		if (segment && spec->network != WORK_NETWORK_NONE)
+		if (segment && spec->network == WORK_NETWORK_NONE)
+			continue;
+		if (segment) {
 			snprintf(error, 208, "device %s is an interface, for a start without a network; ask for network none", id);
-		else if (segment)
-			continue;
-		else if (error[0] != '\0')
-			return false;
-		else if (d == NULL || d->info.state == DEVICE_CLOSED)
+		} else if (error[0] != '\0') {		/* another workload has the interface */
+			r = WORK_REFUSED_BUSY;
+		} else if (d == NULL || d->info.state == DEVICE_CLOSED) {
 			snprintf(error, 208, "device %s is not attached here; open it first", id);
-		else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, spec->handle) != 0)
+		} else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, spec->handle) != 0) {
 			snprintf(error, 208, "device %s is leased to workload %.64s", id, d->info.handle);
-		else if (alone(w, slot, spec->handle, error))
-			continue;
-		return false;
+			r = WORK_REFUSED_BUSY;
+		} else {
+			if (alone(w, slot, spec->handle, error))
+				continue;
+			r = WORK_REFUSED_BUSY;
+		}
+		return r;
 	}
-	return true;
+	return WORK_OK;
 }
 
 void

@@ -52,10 +52,11 @@ int devices_on_granted(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 int devices_on_state(struct ipc_chan *chan, struct ipc_msg *msg, void *ctx);
 void devices_priv_down(struct workerd *w);
 
-/* A start with this runner id: false while a device is lent to another workload that has it. */
+/* A start with this runner id: false, and it is for now, while a device is lent to another workload that has it. */
 bool devices_slot_ok(struct workerd *w, const char *handle, uint32_t slot, char error[208]);
-/* A start that names devices: are they there and free, and nobody else has its runner id? Then, once it is accepted, they are its own. */
-bool devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, char error[208]);
+/* A start that names devices: are they there and free, and nobody else has its runner id? Then, once it is accepted, they are its own. What
+ * another workload is in the way of is busy: the same start will do later, or elsewhere. */
+enum work_refusal devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, char error[208]);
 void devices_lease(struct workload *wl, const char *list);
 /* It has ended. */
 void devices_workload_ended(const struct workload *wl);

@@ -383,7 +383,7 @@ choose(struct workerd *w, struct work_spec *spec, bool claim, struct start_choic
 	}
 	if (r == WORK_OK && c->job.container)
 		r = container_check_dir(w, c->top, c->slot, error);
-	return r == WORK_OK && !devices_slot_ok(w, spec->handle, c->slot, error) ? WORK_REFUSED_UNSUPPORTED : r;
+	return r == WORK_OK && !devices_slot_ok(w, spec->handle, c->slot, error) ? WORK_REFUSED_BUSY : r;
 }
 
 enum work_refusal
@@ -437,8 +437,8 @@ workload_start(struct workerd *w, struct work_spec *spec, int bundle, uint32_t i
 		return;
 	}
 	refusal = choose(w, spec, true, &c, error, &flags);
-	if (refusal == WORK_OK && !devices_check(w, spec, c.slot, error))
-		refusal = WORK_REFUSED_UNSUPPORTED;
+	if (refusal == WORK_OK)
+		refusal = devices_check(w, spec, c.slot, error);
 	if (refusal != WORK_OK) {
 		refuse(w, id, refusal, flags, error);
 		return;

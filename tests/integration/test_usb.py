@@ -374,25 +374,25 @@ def test_refusals_and_a_start_that_names_a_device(site):
 def test_who_would_see_a_device_of_anothers(site, request):
     """Nodes lie in a directory of the runner id: a device is lent to a run that is alone under its id, and stays so."""
     named = "account" in request.node.name
-    why = "one account here; wait until it has ended" if named else "same top-level work directory; give one of them its own"
+    why = "one account here; wait until it has ended" if named else "in a work directory of its own: run --workdir"
 
-    def started(where):
-        return site.hub.cli("run", "dev", "--workdir", where, "--detach", "--", "sleep", "600").decode().strip()
+    def started(*where):
+        return site.hub.cli("run", "dev", *where, "--detach", "--", "sleep", "600").decode().strip()
 
-    def refused(where, *args):
-        p = site.hub.popen("run", "dev", "--workdir", where, *args, "--", "true")
+    def refused(*args):
+        p = site.hub.popen("run", "dev", *args, "--", "true")
         err = p.communicate(timeout=30)[1].decode()
-        assert p.returncode != 0, "it ran"
+        assert p.returncode != 0 and "busy" in err, err
         return err
 
-    one = started("usb/a")
-    beside = started("other" if named else "usb/b")
-    other = None if named else started("other")     # under an id of its own: does not matter
+    one = started("--workdir", "usb/a")
+    beside = started("--workdir", "other" if named else "usb/b")
+    other = None if named else started("--workdir", "other")     # under an id of its own: does not matter
     assert f"workload {beside} would see it, too: " in (said := site.refused(site.exporter(), "--for", one)) and why in said, said
     # Nor does a start get one that waits.
     waits = site.forward(site.exporter(), "--name", "waits")
     site.opened(waits)
-    assert "would see it, too: " in (said := refused("usb", "--device", "waits")) and why in said, said
+    assert "would see it, too: " in (said := refused("--workdir", "usb", "--device", "waits")) and why in said, said
     waits.send_signal(signal.SIGTERM)
     assert waits.wait(20) == 0
     site.hub.cli("signal", beside, "KILL")
@@ -400,14 +400,18 @@ def test_who_would_see_a_device_of_anothers(site, request):
     p = site.forward(site.exporter(), "--for", one, "--name", "stick")
     assert site.opened(p)["nodes"]
     # While it is lent, none starts there.
-    assert f"it would see device stick of workload {one}: " in (said := refused("usb/b")) and why in said, said
+    assert f"it would see device stick of workload {one}: " in (said := refused("--workdir", "usb/b")) and why in said, said
     if not named:
         site.hub.cli("signal", other, "KILL")
-        site.hub.cli("signal", started("third"), "KILL")
+        site.hub.cli("signal", started("--workdir", "third"), "KILL")
     p.send_signal(signal.SIGTERM)
     assert p.wait(20) == 0
     wait_for(lambda: site.devices()["devices"] == [], 20, site.devices)
-    started("usb/b")
+    started("--workdir", "usb/b")
+    if not named:   # nor do two that were given no directory share one
+        bare = started()
+        assert site.refused(site.exporter(), "--for", started()).rstrip().endswith(why)
+        site.hub.cli("signal", bare, "KILL")
 
 
 @pytest.mark.parametrize("site", [{"usb": "no"}], indirect=True)
