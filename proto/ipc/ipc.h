@@ -11,7 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IPC_VERSION	2	/* raised by every incompatible change of a message */
+/*
+ * Raised only where an older peer would misread a record. One that changes its size needs none: the receiver's row has the exact size and ends
+ * the channel, which is made anew when both are of one release. Running work pays for a higher number: its workinit is of the release that
+ * started it, and is refused by the next one.
+ */
+#define IPC_VERSION	2
 #define IPC_MAX_FDS	6	/* descriptors in one record */
 
 /* Largest payload in bytes, by channel. */

@@ -1323,6 +1323,19 @@ def test_drain_is_remembered(dev):
 
 
 @root
+def test_records_of_another_release_cost_the_channel_never_the_work(dev):
+    """A file request as it was when it did not say for whom, and a higher number of the protocol: in the moment of an upgrade."""
+    pid = dev.start(["sleep", "600"]).info["pid"]
+    for old in (Device.record(0x2a0, bytes(2168), 5), workdrv.HDR.pack(workdrv.SUB_T, workdrv.VERSION + 1, 0, 0, 0, 0)):
+        dev.chan.send(old)
+        with pytest.raises(ConnectionError):
+            while True:
+                dev.step(5)
+        dev.connect()
+        assert proc.alive(pid)
+
+
+@root
 def test_bad_records_cost_the_channel_never_the_work(dev):
     r = dev.start(["sh", "-c", "while :; do echo x; sleep 0.02; done"])
     pid = r.info["pid"]
