@@ -188,8 +188,8 @@ turn(struct workload *wl, bool hup)
 	if (got > 0 || moved || all) {
 		output_send(wl);
 		control_output(wl);
-		check_limit(wl);
 	}
+	check_limit(wl);
 	if (all) {
 		workload_event(wl, EV_DRAINED);
 		return;
@@ -244,6 +244,12 @@ output_open(struct workload *wl, int fd)
 	}
 	wl->pipe = fd;
 	return 0;
+}
+
+void
+output_resume(struct workload *wl)
+{
+	loop_timer_set_ms(wl->w->loop, &wl->pipe_timer, 0);
 }
 
 void

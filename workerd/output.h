@@ -19,6 +19,9 @@ void output_init(struct workload *wl);
 
 /* Takes over the reading end. 0 or -errno (closed then). */
 int output_open(struct workload *wl, int fd);
+
+/* Of one that was taken back: sees to what an earlier workerd has read, and was killed before it drew the conclusions. No more may ever come. */
+void output_resume(struct workload *wl);
 void output_close(struct workload *wl);
 
 /* Nothing lives any more: reads what is in the pipe now and no more, then EV_DRAINED. wl may be gone afterwards. */

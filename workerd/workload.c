@@ -284,6 +284,7 @@ workload_adopt(struct workerd *w, const struct launch_held *held, int fds[4])
 	if ((rep.flags & LAUNCH_REPORT_STARTED) != 0 && stage_of(wl) == STAGE_PAYLOAD)
 		workload_event(wl, EV_STARTED);
 	life_resume(wl);
+	output_resume(wl);
 	return 0;
 }
 

@@ -269,6 +269,22 @@ def test_the_next_workerd_knows_every_secret(device, hub, how):
     hub.finish(run)
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_what_was_held_back_comes_from_the_next_workerd(device, hub, how):
+    """A short beginning of a value that nothing follows is shown after a while, also when the workerd that read it is gone: no more output wakes
+    the next one (output.c, output_resume())."""
+    run = hub.start('head -c 4 "$F"; echo waits > w; sleep 1000', work_dir="hw", env={"PATH": "/usr/bin:/bin", "F": f"{DIR}/token"},
+                    secret_files=[secret_file(TOKEN)])
+    wait_for(lambda: os.path.exists(f"{device.root}/hw/w"), 10, "the beginning is written")
+    old = device.pid("workerd")
+    os.kill(device.pid("launcher") if how == signal.SIGHUP else old, how)
+    device.restarted("workerd", old)
+    until(hub, run, TOKEN[:4])
+    hub.signal(run, "kill")
+    hub.finish(run)
+    assert text(run) == TOKEN[:4]
+
+
 def test_a_revocation_that_was_cut_off_is_done(device, hub):
     """workerd is killed when it has marked the file as taken back and is about to tell workinit. What comes again, from the hub or from
     connectd, must not be answered by the mark alone."""

@@ -838,9 +838,11 @@ def test_b46_killed_at_each_call_of_a_life(device):
     print(f"{hits} stop points")
 
 
-DECIDED = {     # what makes workerd end it, and what is told then
+# What makes workerd end it, and what is told then. The output comes at once and when it is listened for, so that one of the calls sends it.
+DECIDED = {
     "timeout": ({}, ["sleep", "600"], {"timeout": 2}, workdrv.TIMEOUT),
-    "limit": ({"policy": "[limits]\noutput = 4096\n"}, ["sh", "-c", "head -c 9000 /dev/zero; exec sleep 600"], {}, workdrv.LIMIT),
+    "limit": ({"policy": "[limits]\noutput = 4096\n"}, ["sh", "-c", "sleep 0.3; dd if=/dev/zero bs=9000 count=1 status=none; exec sleep 600"], {},
+              workdrv.LIMIT),
     "grace": ({"conf": "kill-grace = 1s\n"}, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], {}, workdrv.CANCELLED),
 }
 
