@@ -38,7 +38,11 @@ def status(pid):
 
 
 def cmdline(pid):
-    return [a.decode("latin-1") for a in read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]]
+    """-> its arguments; [] when it is gone, or has none as a zombie has."""
+    try:
+        return [a.decode("latin-1") for a in read(f"/proc/{pid}/cmdline").split(b"\0")[:-1]]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def environ(pid):
@@ -72,14 +76,7 @@ def mark():
 
 def marked(end):
     """Those alive with such an argument, whoever their parent is by now."""
-    found = []
-    for pid in pids():
-        try:
-            if alive(pid) and any(a[1:] == end for a in cmdline(pid)):
-                found.append(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-    return found
+    return [pid for pid in pids() if alive(pid) and any(a[1:] == end for a in cmdline(pid))]
 
 
 def by_uid(uids):
