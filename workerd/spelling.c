@@ -1,5 +1,6 @@
 #include "workerd/spelling.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const char lower[] = "0123456789abcdef", upper[] = "0123456789ABCDEF";
@@ -185,16 +186,6 @@ shell(struct text *t, bool backslash)
 
 /* ---- base64, hex ---- */
 
-static void
-percent_all(struct text *t, const char *digits)
-{
-	for (size_t i = 0; i < t->len; i++) {
-		put(t, '%');
-		put(t, (uint8_t)digits[t->p[i] >> 4]);
-		put(t, (uint8_t)digits[t->p[i] & 15]);
-	}
-}
-
 /* The characters that depend on the value alone when skip bytes stand before it; wrap: of a line, 0 = none, of which the first has begin. */
 static void
 base64(struct text *t, size_t skip, const char *alphabet, size_t wrap, size_t begin)
@@ -212,10 +203,12 @@ base64(struct text *t, size_t skip, const char *alphabet, size_t wrap, size_t be
 	}
 }
 
+/* Every byte, with before in front of it. */
 static void
-hex(struct text *t, const char *digits)
+hex(struct text *t, const char *before, const char *digits)
 {
 	for (size_t i = 0; i < t->len; i++) {
+		puts_to(t, before);
 		put(t, (uint8_t)digits[t->p[i] >> 4]);
 		put(t, (uint8_t)digits[t->p[i] & 15]);
 	}
@@ -233,6 +226,40 @@ twice(struct text *t, unsigned how)
 	escape(t, 0, "");
 }
 
+/* ---- all of them ---- */
+
+enum form { AS_IS, LINES, ESCAPE, TWICE, PERCENT, SHELL, BASE64, HEX };
+
+static const struct {
+	enum form form;
+	const char *chars;	/* LINES: their end; ESCAPE: coded; PERCENT: left as they are; BASE64: the alphabet; HEX: before each byte */
+	const char *digits;	/* PERCENT, HEX */
+	unsigned how;		/* ESCAPE, TWICE: flags; PERCENT: a space is '+'; SHELL: backslashes; BASE64: bytes before it in its group */
+	size_t wrap;		/* BASE64 */
+} rows[] = {
+	{ .form = AS_IS }, { LINES, .chars = "\r\n" }, { LINES, .chars = "\n" }, { LINES, .chars = "" }, { LINES, .chars = " " },
+	{ ESCAPE, .chars = "" }, { ESCAPE, .chars = "", .how = ESC_SLASH }, { ESCAPE, .chars = "<>&" }, { ESCAPE, .chars = "", .how = ESC_ASCII },
+	{ ESCAPE, .chars = "", .how = ESC_C }, { ESCAPE, .chars = "", .how = ESC_OCTAL }, { ESCAPE, .chars = "", .how = ESC_C | ESC_SINGLE },
+	{ TWICE },
+	{ PERCENT, "-_.~", upper }, { PERCENT, "-_.~", lower }, { PERCENT, "-_.~", upper, true }, { PERCENT, "-_.~", lower, true },
+	{ PERCENT, "-_.~/", upper }, { PERCENT, "-_.~/", lower }, { PERCENT, "-_.~!'()*", upper },
+	{ SHELL }, { SHELL, .how = true },
+	{ BASE64, std, .how = 0 }, { BASE64, std, .how = 1 }, { BASE64, std, .how = 2 },
+	{ BASE64, url, .how = 0 }, { BASE64, url, .how = 1 }, { BASE64, url, .how = 2 }, { BASE64, std, .wrap = 76 },
+	{ HEX, "", lower }, { HEX, "", upper },
+	{ BASE64, std, .wrap = 64 },
+	/* what writers of JSON escape beside what they must: PHP, Gson, .NET, templates, and digits in the other case */
+	{ ESCAPE, .chars = "", .how = ESC_SLASH | ESC_ASCII }, { ESCAPE, .chars = "<>&='" },
+	{ ESCAPE, .chars = "\"'<>&+`", .how = ESC_ASCII | ESC_UPPER }, { ESCAPE, .chars = "<>&'", .how = ESC_ASCII },
+	{ ESCAPE, .chars = "<>&", .how = ESC_ASCII }, { ESCAPE, .chars = "", .how = ESC_ASCII | ESC_UPPER }, { TWICE, .how = ESC_ASCII },
+	{ ESCAPE, .chars = "", .how = ESC_ALL | ESC_ASCII }, { ESCAPE, .chars = "", .how = ESC_ALL | ESC_ASCII | ESC_UPPER },
+	/* forms of browsers and Java, PHP, .NET; a whole address; a part of its path; everything */
+	{ PERCENT, "*-._", upper, true }, { PERCENT, "-_.", upper, true }, { PERCENT, "-_.!*()", lower, true },
+	{ PERCENT, ";,/?:@&=+$-_.!~*'()#", upper }, { PERCENT, "$&+:=@-_.~", upper },
+	{ HEX, "%", upper }, { HEX, "%", lower },
+};
+static_assert(sizeof(rows) / sizeof(rows[0]) == SPELLINGS, "a row for each");
+
 size_t
 spelling_room(size_t len)
 {
@@ -244,56 +271,17 @@ spelling_make(unsigned which, const uint8_t *value, size_t len, uint8_t *dst)
 {
 	struct text t = { value, len, dst, 0 };
 
-	if (len > SPELLING_VALUE_MAX && which > 2)
+	if (which >= SPELLINGS || (len > SPELLING_VALUE_MAX && which > 2))
 		return 0;
-	switch (which) {
-	case 0: memcpy(dst, value, len); return len;
-	case 1: lines(&t, "\r\n"); break;
-	case 2: lines(&t, "\n"); break;
-	case 3: lines(&t, ""); break;
-	case 4: lines(&t, " "); break;
-	case 5: escape(&t, 0, ""); break;
-	case 6: escape(&t, ESC_SLASH, ""); break;
-	case 7: escape(&t, 0, "<>&"); break;
-	case 8: escape(&t, ESC_ASCII, ""); break;
-	case 9: escape(&t, ESC_C, ""); break;
-	case 10: escape(&t, ESC_OCTAL, ""); break;
-	case 11: escape(&t, ESC_C | ESC_SINGLE, ""); break;
-	case 12: twice(&t, 0); break;
-	case 13: percent(&t, "-_.~", false, upper); break;
-	case 14: percent(&t, "-_.~", false, lower); break;
-	case 15: percent(&t, "-_.~", true, upper); break;
-	case 16: percent(&t, "-_.~", true, lower); break;
-	case 17: percent(&t, "-_.~/", false, upper); break;
-	case 18: percent(&t, "-_.~/", false, lower); break;
-	case 19: percent(&t, "-_.~!'()*", false, upper); break;
-	case 20: shell(&t, false); break;
-	case 21: shell(&t, true); break;
-	case 22: case 23: case 24: base64(&t, which - 22, std, 0, 0); break;
-	case 25: case 26: case 27: base64(&t, which - 25, url, 0, 0); break;
-	case 28: base64(&t, 0, std, 76, 0); break;
-	case 31: base64(&t, 0, std, 64, 0); break;
-	case 29: hex(&t, lower); break;
-	case 30: hex(&t, upper); break;
-	/* what writers of JSON escape beside what they must: PHP, Gson, .NET, templates, and digits in the other case */
-	case 32: escape(&t, ESC_SLASH | ESC_ASCII, ""); break;
-	case 33: escape(&t, 0, "<>&='"); break;
-	case 34: escape(&t, ESC_ASCII | ESC_UPPER, "\"'<>&+`"); break;
-	case 35: escape(&t, ESC_ASCII, "<>&'"); break;
-	case 36: escape(&t, ESC_ASCII, "<>&"); break;
-	case 37: escape(&t, ESC_ASCII | ESC_UPPER, ""); break;
-	case 38: twice(&t, ESC_ASCII); break;
-	case 39: escape(&t, ESC_ALL | ESC_ASCII, ""); break;
-	case 40: escape(&t, ESC_ALL | ESC_ASCII | ESC_UPPER, ""); break;
-	/* forms of browsers and Java, PHP, .NET; a whole address; a part of its path; everything */
-	case 41: percent(&t, "*-._", true, upper); break;
-	case 42: percent(&t, "-_.", true, upper); break;
-	case 43: percent(&t, "-_.!*()", true, lower); break;
-	case 44: percent(&t, ";,/?:@&=+$-_.!~*'()#", false, upper); break;
-	case 45: percent(&t, "$&+:=@-_.~", false, upper); break;
-	case 46: percent_all(&t, upper); break;
-	case 47: percent_all(&t, lower); break;
-	default: return 0;
+	switch (rows[which].form) {
+	case AS_IS: memcpy(dst, value, len); return len;
+	case LINES: lines(&t, rows[which].chars); break;
+	case ESCAPE: escape(&t, rows[which].how, rows[which].chars); break;
+	case TWICE: twice(&t, rows[which].how); break;
+	case PERCENT: percent(&t, rows[which].chars, rows[which].how, rows[which].digits); break;
+	case SHELL: shell(&t, rows[which].how); break;
+	case BASE64: base64(&t, rows[which].how, rows[which].chars, rows[which].wrap, 0); break;
+	case HEX: hex(&t, rows[which].chars, rows[which].digits); break;
 	}
 	return t.n;
 }
