@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/parse.h"
 #include "hub/adminl2.h"
 #include "hub/cli_forward.h"
@@ -140,7 +141,8 @@ static int
 make_end(const char *unix_path)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	int ends[2], fd;
+	_cleanup_close_ int fd = -1;
+	int ends[2];
 
 	if (unix_path == NULL) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
@@ -151,9 +153,7 @@ make_end(const char *unix_path)
 	if (snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", unix_path) >= (int)sizeof(sun.sun_path))
 		return -ENAMETOOLONG;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&sun, sizeof(sun)) == 0)
-		return fd;
-	return -errno;
+	return fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : take_fd(&fd);
 }
 
 static int

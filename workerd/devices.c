@@ -493,9 +493,9 @@ devices_check(struct workerd *w, const struct work_spec *spec, uint32_t slot, ch
 		} else if (d->info.handle[0] != '\0' && strcmp(d->info.handle, spec->handle) != 0) {
 			snprintf(error, 208, "device %s is leased to workload %.64s", id, d->info.handle);
 			r = WORK_REFUSED_BUSY;
+		} else if (alone(w, slot, spec->handle, error)) {
+			continue;
 		} else {
-			if (alone(w, slot, spec->handle, error))
-				continue;
 			r = WORK_REFUSED_BUSY;
 		}
 		return r;
