@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -374,31 +375,33 @@ def test_what_is_the_agents_is_hidden_wherever_it_lies():
         ns.close()
 
 
-def test_what_the_command_line_names_is_hidden():
+@pytest.fixture(name="shown")
+def a_directory_to_show():
+    """It may be passed by all, and so may a link to it, shown + ".link"."""
+    path = tempfile.mkdtemp(prefix="ewshown.", dir="/tmp")
+    os.chmod(path, 0o755)
+    os.symlink(path, path + ".link")
+    yield path
+    os.unlink(path + ".link")
+    shutil.rmtree(path)
+
+
+def test_what_the_command_line_names_is_hidden(shown):
     """Files and directories of an agent below a directory that is shown, by its name and by a link; work goes on in the work root there."""
-    shown = f"/tmp/ewshown.{os.getpid()}"
-    os.mkdir(shown)
-    os.chmod(shown, 0o755)
-    os.symlink(shown, shown + ".link")
-    try:
-        with Device(tmp=shown, conf=f"show = {shown} {shown}.link\n", plain=os.geteuid() != 0) as d:
-            os.chmod(f"{d.dir}/state", 0o755)
-            with open(f"{d.dir}/beside", "w", encoding="ascii") as f:
-                f.write("seen\n")
-            for place in (d.dir, d.dir.replace(shown, shown + ".link")):
-                out = sh(d, f"cd {place}; cat conf policy pool 2>/dev/null; ls -A state run; cat beside; pwd -P >/dev/null; cat conf 2>&1", "w")
-                assert out.startswith("run:\n\nstate:\nseen\n") and "ermission denied" in out, out
-            assert sh(d, "echo mine > f; cat f; pwd", "w") == f"mine\n{d.dir}/work/w\n"
-    finally:
-        shutil.rmtree(shown)
-        os.unlink(shown + ".link")
+    with Device(tmp=shown, conf=f"show = {shown} {shown}.link\n", plain=os.geteuid() != 0) as d:
+        os.chmod(f"{d.dir}/state", 0o755)
+        with open(f"{d.dir}/beside", "w", encoding="ascii") as f:
+            f.write("seen\n")
+        for place in (d.dir, d.dir.replace(shown, shown + ".link")):
+            out = sh(d, f"cd {place}; cat conf policy pool 2>/dev/null; ls -A state run; cat beside; pwd -P >/dev/null; cat conf 2>&1", "w")
+            assert out.startswith("run:\n\nstate:\nseen\n") and "ermission denied" in out, out
+        assert sh(d, "echo mine > f; cat f; pwd", "w") == f"mine\n{d.dir}/work/w\n"
 
 
 @root
 @pytest.mark.parametrize("way", ["shut/agent", "link"])
-def test_what_a_closed_directory_keeps_is_hidden_also_when_it_is_opened(way):
+def test_what_a_closed_directory_keeps_is_hidden_also_when_it_is_opened(shown, way):
     """The runner cannot look up what lies there, and root may open it while a workload runs. Links may lead there, one by way of the other."""
-    shown = f"/tmp/ewshown.{os.getpid()}"
     os.makedirs(f"{shown}/shut/agent")
     os.mkdir(f"{shown}/open")
     os.symlink("../shut/agent", f"{shown}/open/on")
@@ -408,51 +411,36 @@ def test_what_a_closed_directory_keeps_is_hidden_also_when_it_is_opened(way):
     os.chown(f"{shown}/shut", 0, WORK_UID)
     os.chmod(f"{shown}/shut", 0o750)    # workerd may pass, a runner may not
     d = Device(tmp=f"{shown}/open", conf=f"show = {shown}\n")
-    try:
-        for name in ("conf", "policy"):
-            os.rename(f"{d.dir}/{name}", f"{shown}/shut/agent/{name}")
-        d.named = f"{shown}/{way}"
-        with d:
-            r = d.start(["/bin/sh", "-c", f"echo up; while [ ! -e go ]; do sleep 0.05; done; cd {shown}; cat shut/agent/* {way}/*; ls -A shut; ls; echo end"],
-                        work_dir="w")
-            d.wait("up", lambda: b"up" in r.data)
-            os.chmod(f"{shown}/shut", 0o755)
-            with open(f"{d.dir}/work/w/go", "w", encoding="ascii"):
-                pass
-            d.finish(r)
-            out = r.data.decode()
-            assert "root =" not in out and "\nagent\n" not in out and out.endswith("link\nopen\nshut\nend\n"), out
-    finally:
-        shutil.rmtree(shown)
+    for name in ("conf", "policy"):
+        os.rename(f"{d.dir}/{name}", f"{shown}/shut/agent/{name}")
+    d.named = f"{shown}/{way}"
+    with d:
+        r = d.start(["/bin/sh", "-c", f"echo up; while [ ! -e go ]; do sleep 0.05; done; cd {shown}; cat shut/agent/* {way}/*; ls -A shut; ls; echo end"],
+                    work_dir="w")
+        d.wait("up", lambda: b"up" in r.data)
+        os.chmod(f"{shown}/shut", 0o755)
+        with open(f"{d.dir}/work/w/go", "w", encoding="ascii"):
+            pass
+        d.finish(r)
+        out = r.data.decode()
+        assert "root =" not in out and "\nagent\n" not in out and out.endswith("link\nopen\nshut\nend\n"), out
 
 
-def test_what_the_command_line_names_by_a_relative_path_is_hidden():
-    shown = f"/tmp/ewshown.{os.getpid()}"
-    os.mkdir(shown)
-    os.chmod(shown, 0o755)
+def test_what_the_command_line_names_by_a_relative_path_is_hidden(shown):
     d = Device(tmp=shown, conf=f"show = {shown}\n", plain=os.geteuid() != 0, enter=["env", "-C", shown])
-    try:
-        d.named = os.path.basename(d.dir)
-        with d:
-            assert sh(d, f"cd {d.dir}; cat conf policy 2>/dev/null; echo end", "w") == "end\n"
-    finally:
-        shutil.rmtree(shown)
+    d.named = os.path.basename(d.dir)
+    with d:
+        assert sh(d, f"cd {d.dir}; cat conf policy 2>/dev/null; echo end", "w") == "end\n"
 
 
-def test_a_directory_that_is_shown_covers_none_named_before_it():
+def test_a_directory_that_is_shown_covers_none_named_before_it(shown):
     """In whatever order edgeward.conf names them."""
-    shown = f"/tmp/ewshown.{os.getpid()}"
-    os.mkdir(shown)
-    os.chmod(shown, 0o755)
     d = Device(tmp=shown, plain=os.geteuid() != 0)
-    try:
-        os.mkdir(f"{d.dir}/run/seen")
-        os.chmod(f"{d.dir}/run/seen", 0o755)
-        d.write("conf", f"[work]\nroot = {d.dir}/work\nshow = {d.dir}/run/seen {shown}\n")
-        with d:
-            assert sh(d, f"ls {d.dir}/run", "w") == "seen\n"
-    finally:
-        shutil.rmtree(shown)
+    os.mkdir(f"{d.dir}/run/seen")
+    os.chmod(f"{d.dir}/run/seen", 0o755)
+    d.write("conf", f"[work]\nroot = {d.dir}/work\nshow = {d.dir}/run/seen {shown}\n")
+    with d:
+        assert sh(d, f"ls {d.dir}/run", "w") == "seen\n"
 
 
 @root

@@ -1033,9 +1033,8 @@ def test_b57_stop_always_ends(device):
         assert dev.settled()
 
 
-@root
-def test_reload_replaces_workerd_alone(dev):
-    r = dev.start(["sh", "-c", "while :; do echo x; sleep 0.02; done"])
+def reload(dev):
+    """Until another workerd is connected."""
     before = dev.workerd_pid()
     dev.launcher.send_signal(signal.SIGHUP)
     with pytest.raises(ConnectionError):
@@ -1043,6 +1042,12 @@ def test_reload_replaces_workerd_alone(dev):
             dev.step(5)
     dev.connect()
     assert dev.workerd_pid() != before
+
+
+@root
+def test_reload_replaces_workerd_alone(dev):
+    r = dev.start(["sh", "-c", "while :; do echo x; sleep 0.02; done"])
+    reload(dev)
     pid = r.info["pid"]
     assert proc.alive(pid)
     dev.signal(r, 15)
@@ -1059,13 +1064,7 @@ def test_b31_a_reload_keeps_what_is_retained(device, ended):
     dev.write("work/noise.py", NOISE)
     r = dev.start(["sh", "-c", f"{PY} noise.py 7 900000; {'exit' if ended else 'echo up > up; exec sleep 600'}"])
     dev.wait("all of it", lambda: r.info.get("state") == workdrv.ENDED if ended else os.path.exists(f"{dev.dir}/work/up"))
-    before = dev.workerd_pid()
-    dev.launcher.send_signal(signal.SIGHUP)
-    with pytest.raises(ConnectionError):
-        while True:
-            dev.step(5)
-    dev.connect()
-    assert dev.workerd_pid() != before
+    reload(dev)
     if not ended:
         dev.signal(r, signal.SIGKILL)
     dev.sub(r, 0)
