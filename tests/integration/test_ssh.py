@@ -6,6 +6,7 @@ and hub/pipe.c (bytes that come with the 101, an end that is not passed on), hub
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -124,13 +125,15 @@ def connect(port):
 
 
 def test_a_lost_link_ends_it_and_says_so(site, sshd):
-    p = subprocess.Popen(["ssh", *options(site, sshd), f"{getpass.getuser()}@dev", "echo here; sleep 1000"], stdin=subprocess.DEVNULL,
+    p = subprocess.Popen(["ssh", *options(site, sshd), f"{getpass.getuser()}@dev", "echo here; echo $$; exec sleep 1000"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stdout.readline() == b"here\n"
+    left = int(p.stdout.readline())     # sshd ends nothing of a session without a terminal
     old = site.agent.kill9("connectd")
     out, err = p.communicate(timeout=60)
     assert p.returncode == 255 and b"the way to the device's sshd has ended: the device is gone" in err, err
     site.agent.restarted("connectd", old)
+    os.kill(left, signal.SIGKILL)
     site.connected()
     wait_for(lambda: ssh(site, sshd, "true").returncode == 0, 30, every=0.5)
 
